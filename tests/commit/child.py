@@ -141,6 +141,20 @@ def transact(job: Job) -> object:
     return tx.commit and tx.commit.id
 
 
+def collect(job: Job) -> object:
+    """The same changes as `transact`, by queries alone, so that the transaction needs no branch."""
+    graph = _graph(job)
+    with graph.branch(job.get("branch", MAIN)).transaction() as tx:
+        for one in job["ids"]:
+            for type_name in ("A", "B"):
+                tx.mutate(f"query put($k: String) {{ insert {type_name} {{ k: $k }} }}", {"k": one})
+        tx.mutate("query gone($k: String) { delete B where k = $k }", {"k": job["gone"]})
+        if job.get("dies"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.environ[FAILPOINT.name] = job.get("at_end", "")
+    return tx.commit and tx.commit.id
+
+
 def transact_many(job: Job) -> object:
     """Many transactions of two steps each. One that conflicts with another transaction is retried."""
     graph = _graph(job)
@@ -438,7 +452,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
         *(create_tag, delete_tag, reset_branch, pick, apply_schema, update_branch),
         *(clean_many, name_many, merge_many, export_many, load_many, consume),
-        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
+        *(transact, collect, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )
 }
 

@@ -91,6 +91,28 @@ def test_a_transaction_killed_at_its_commit_is_visible_completely_or_not_at_all(
         assert kinds == ([settled] if expected.audited else [])
 
 
+@pytest.mark.parametrize("kill", [*kills(merges(False)), Kill(Failpoint.TRANSACTION_MERGED)], ids=str)
+def test_a_transaction_without_a_branch_killed_at_its_commit_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, kill: Kill
+) -> None:
+    create(place).close()
+    job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE}
+    assert children.run("collect", at_end=kill.setting, **job).signal == signal.SIGKILL, kill
+    expected = Outcome.DONE if kill.point is Failpoint.TRANSACTION_MERGED else outcome(merges(False), kill)
+    _check(place, "main", expected.visible)
+    with open(place) as graph:
+        kinds = [record.kind for record in graph.recovery.list()]
+        settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+        assert kinds == ([settled] if expected.audited else [])
+
+
+def test_a_transaction_without_a_branch_killed_in_its_block_leaves_nothing(children: Children, place: Path) -> None:
+    create(place).close()
+    job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE}
+    assert children.run("collect", dies=True, **job).signal == signal.SIGKILL
+    _check(place, "main", visible=False)
+
+
 IN_BLOCK = [
     "transaction_recorded#1=kill",
     "branch_ref_created#1=kill",

@@ -627,6 +627,7 @@ def test_transaction_branches_left_by_this_process_are_removed(
         patch.setattr(transaction_branches, "_remove", lambda *_, **__: None)
         with graph.branch("draft").transaction() as tx:
             run(tx, "add", name="dan")
+            assert tx.entity("Person", "dan") is not None, "a read of a written row needs the branch"
     assert left(graph)
     assert [branch.name for branch in graph.branches] == ["main", "draft"]
     transaction_branches.reclaim(graph.session.store)
@@ -642,6 +643,7 @@ def test_abandoned_transaction_branches_are_removed_from_a_copied_graph(
     def block() -> None:
         with graph.branch().transaction() as tx:
             run(tx, "add", name="dan")
+            assert tx.entity("Person", "dan") is not None, "a read of a written row needs the branch"
             raise ZeroDivisionError
 
     with monkeypatch.context() as patch:

@@ -1,8 +1,8 @@
-"""Transaction branches: a transaction writes to its own branch until it is merged.
+"""Transaction branches: a transaction that cannot keep its changes in memory writes to its own branch.
 
-A transaction branch is a normal branch with a reserved name. A record names its owner, the process that uses it. The
-record is created before the branch and removed after it, so the branches of dead processes are found by listing the
-records. Any process may remove such a branch, and an interrupted removal can be repeated.
+A transaction branch is a normal branch with a reserved name. Every transaction has a record with its owner, the process
+that uses it. The record is created before the branch and removed after it, so the branches of dead processes are found
+by listing the records. Any process may remove such a branch, and an interrupted removal can be repeated.
 """
 
 # See docs/decisions/0034-transactions-work-on-hidden-branches.md
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -28,7 +28,13 @@ from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.ref_names import SYSTEM, SystemBranch
 from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store
-from omnigraph.errors import ObjectNotFoundError, OmnigraphError
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OmnigraphError,
+)
 
 RECORDS = "__transactions"
 
@@ -48,11 +54,13 @@ class TransactionBranch:
     Attributes:
         owner: the process that created it; None if the record cannot be read.
         content: the record, which changes with every heartbeat of its owner.
+        base: the incarnation of the branch that the transaction is for; None if the record does not name it.
     """
 
     name: SystemBranch
     owner: Owner | None
     content: bytes = b""
+    base: str | None = None
 
     @property
     def path(self) -> str:
@@ -73,31 +81,84 @@ class TransactionBranch:
 
 
 def begin(store: Store, base: Manifest) -> SystemBranch:
-    """Create a transaction branch at a manifest version."""
+    """Begin a transaction at a manifest version: write its record. `open_branch` creates its branch, if it needs one.
+
+    The record is not flushed: without a branch, nothing has to be found after a power failure.
+    """
     name = SystemBranch(f"{_PREFIX}{ulid_now().lower()}")
     _open.add(name)
-    owner = asdict(Owner.here())
-
-    def record(beat: int) -> bytes:
-        return orjson.dumps({"version": 1, "owner": owner, "beat": beat})
-
+    record = _record(base)
     try:
-        etag = store.objects.create(_path(name), record(0))
-        _heart.keep(name, store.leases, _path(name), record, etag, store.timeouts.ttl / 3)
-        reach(Failpoint.TRANSACTION_RECORDED)
-        create_branch(store, name, base)
+        _keep(store, name, record, store.leases.create(_path(name), record(0)))
     except BaseException:
-        end(store, name)
+        end(store, name, has_branch=False)
         raise
     return name
 
 
-def end(store: Store, name: SystemBranch) -> None:
-    """Remove a transaction branch of this process. If that fails, the next process that opens the graph removes it."""
+def open_branch(store: Store, name: SystemBranch, base: Manifest) -> None:
+    """Create the branch of a transaction at the manifest version where it began. First, its record is flushed.
+
+    Raises:
+        BranchNotFoundError: another process has removed the record, because the transaction seemed abandoned.
+    """
+    _heart.drop(name)
+    while True:
+        try:
+            found = store.objects.get(_path(name))
+            etag = store.objects.replace(_path(name), found.data, found.etag)
+            break
+        except ObjectNotFoundError:
+            raise BranchNotFoundError(name, hint="its record was removed") from None
+        except ObjectChangedError:
+            continue  # the last heartbeat was on its way
+    _keep(store, name, _record(base), etag)
+    reach(Failpoint.TRANSACTION_RECORDED)
+    create_branch(store, name, base)
+
+
+def _record(base: Manifest) -> Callable[[int], bytes]:
+    """The record of a transaction of this process, for each value of its heartbeat counter."""
+    owner = asdict(Owner.here())
+    return lambda beat: orjson.dumps({"version": 1, "owner": owner, "beat": beat, "base": base.incarnation})
+
+
+def _keep(store: Store, name: SystemBranch, record: Callable[[int], bytes], etag: str) -> None:
+    _heart.keep(name, store.leases, _path(name), record, etag, store.timeouts.ttl / 3)
+
+
+def exists(store: Store, name: SystemBranch) -> bool:
+    """Whether the record of a transaction exists. If not, another process has removed it as abandoned."""
+    return store.leases.exists(_path(name))
+
+
+def end(store: Store, name: SystemBranch, *, has_branch: bool) -> None:
+    """End a transaction of this process. If that fails, the next process that opens the graph removes the rest.
+
+    Args:
+        store: the graph.
+        name: the transaction branch.
+        has_branch: whether the branch was created, or its creation was tried.
+    """
     _open.discard(name)
     _heart.drop(name)
     with suppress(OmnigraphError):
-        _remove(store, name, forks=_forks(store, name))
+        if has_branch:
+            _remove(store, name, forks=_forks(store, name))
+        else:
+            store.leases.delete(_path(name))
+
+
+def check_none_on(store: Store, branch: str, incarnation: str | None) -> None:
+    """Check that no transaction is running on a branch, with or without a branch of its own.
+
+    Raises:
+        ConflictError: a transaction is running.
+    """
+    if incarnation is not None and any(found.base == incarnation for found in list_all(store)):
+        raise ConflictError(
+            f"branch '{branch}' cannot be deleted: a transaction is running on it", hint="try again when it has ended"
+        )
 
 
 def reclaim(store: Store, *, watch: bool = False) -> None:
@@ -150,7 +211,8 @@ def _read(store: Store, path: str) -> TransactionBranch | None:
     except ObjectNotFoundError:
         return None  # its transaction has just ended
     try:
-        return TransactionBranch(name, Owner(**orjson.loads(content)["owner"]), content)
+        record = orjson.loads(content)
+        return TransactionBranch(name, Owner(**record["owner"]), content, record.get("base"))
     except (KeyError, TypeError, ValueError):
         return TransactionBranch(name, None, content)
 

@@ -51,6 +51,8 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     if name.strip() == bound != MAIN:
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
     transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
+    if (branch := branch_name(name)) != MAIN:
+        transaction_branches.check_none_on(session.store, branch, session.store.branch_identifier(branch))
     branches.delete_branch(session.store, name, session.expected_head(expect_head), incarnation)
 
 

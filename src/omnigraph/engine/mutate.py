@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from omnigraph.commit.recovery import recovered_view
@@ -15,17 +15,16 @@ from omnigraph.engine.requests import MutateRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
 from omnigraph.evaluate import bind
-from omnigraph.write.mutation import Mutation, MutationReceipt, receipt
+from omnigraph.write.mutation import MutationReceipt, receipt
 from omnigraph.write.request_digest import of_query
 
 
-def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], None] | None = None) -> MutationReceipt:
+def mutate(session: Session, request: MutateRequest) -> MutationReceipt:
     """Run a query that writes as one commit.
 
     Args:
         session: the session.
         request: the query.
-        done: a callback for the committed mutation.
 
     Raises:
         CompileError: the query does not compile.
@@ -35,18 +34,25 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
     """
     session.require_writable()
     commit_request = write_request(session, session.branch_or_default(request.branch), WriterKind.MUTATION, request)
-    text, name, params = query_text(request.text), request.name, {} if request.params is None else request.params
-    _check_params(params)
-    prepare = PrepareMutation(session, text, name, params, time.time_ns() // 1_000_000)
+    prepare = prepare_mutation(session, request)
     # Recover before compiling: an interrupted write may change the schema.
     query = prepare.query(recovered_view(session.store, commit_request.branch))
     commit_request = replace(commit_request, healed=True)
     if request.idempotency_key is not None:
-        prepare.digest = of_query(text, query.name, bind(query.params, params))
+        prepare.digest = of_query(prepare.text, query.name, bind(query.params, prepare.params))
     commit = write_tables(session, commit_request, prepare)
-    if done is not None and prepare.mutations:
-        done(next(reversed(prepare.mutations.values())))
     return receipt(commit_request.branch, query.name, session.actor, commit, prepare.digest)
+
+
+def prepare_mutation(session: Session, request: MutateRequest) -> PrepareMutation:
+    """The preparation of a query that writes, at the current time.
+
+    Raises:
+        InputError: the text or the parameters are of the wrong type.
+    """
+    text, params = query_text(request.text), {} if request.params is None else request.params
+    _check_params(params)
+    return PrepareMutation(session, text, request.name, params, time.time_ns() // 1_000_000)
 
 
 def _check_params(params: object) -> None:

@@ -38,8 +38,13 @@ class _Prepared:
     context: Context
 
 
-def query(session: Session, request: QueryRequest) -> Result:
+def query(session: Session, request: QueryRequest, view: Snapshot | None = None) -> Result:
     """Run a query on one snapshot.
+
+    Args:
+        session: the session.
+        request: the query.
+        view: the snapshot, if the caller has it. Then the request names no other.
 
     Raises:
         CompileError: the query does not compile.
@@ -47,7 +52,8 @@ def query(session: Session, request: QueryRequest) -> Result:
         ParameterError: a parameter is missing or of the wrong type.
         BudgetExceededError: the query exceeds its budget.
     """
-    view = session.snapshot_at(request.branch, request.at)
+    if view is None:
+        view = session.snapshot_at(request.branch, request.at)
     prepared = _prepared(session, request, view)
     with _with_warnings(prepared), reading_if_long(session.store.leases, WorkKind.QUERY, view.manifest):
         table = run(prepared.read, prepared.context)

@@ -1,13 +1,19 @@
-"""Transactions: several writes on a transaction branch that become one commit, or nothing.
+"""Transactions: several writes that become one commit, or nothing.
+
+The changes of queries are collected in memory, and later queries of the transaction see them. A read after a write, a
+load or very many rows need tables: then the changes are committed to the transaction branch, which only the transaction
+sees, and the next ones are collected on top of it.
 
 If the target branch has no new commits, the row changes are committed without another check: each step was checked when
 it ran. Otherwise a three-way merge combines the state at the start, the transaction and the branch, and all constraints
 are checked on the result.
 """
 
-# See docs/decisions/0145-transactions-merge-at-commit.md
+# See docs/decisions/0145-transactions-merge-at-commit.md and 0216-a-transaction-collects-its-changes.md
 
 from __future__ import annotations
+
+from contextlib import ExitStack
 
 import pyarrow as pa
 
@@ -21,16 +27,25 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import Change, TableWrite
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.prepare import PrepareMutation
 from omnigraph.engine.requests import TransactionRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError, PreconditionFailedError, ReadSetChangedError, TransactionConflictError
+from omnigraph.errors import (
+    InputError,
+    PreconditionFailedError,
+    ReadSetChangedError,
+    TransactionConflictError,
+    TransactionEndedError,
+)
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge
 from omnigraph.merge.property_level import MergeLevel
-from omnigraph.write.mutation import Mutation
+from omnigraph.write.changed_state import ChangedState
+from omnigraph.write.mutation import Mutation, MutationReceipt, staged_receipt
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -44,8 +59,15 @@ def transaction_request(session: Session, request: TransactionRequest) -> WriteR
     return write_request(session, session.branch_or_default(request.branch), WriterKind.BRANCH_MERGE, request)
 
 
+MOST_ROWS = 50_000
+"""Maximum number of rows to collect in memory. With more, they are written to the transaction branch."""
+
+_SHARE = 4
+"""The collected rows take at most this part of the memory budget of a load."""
+
+
 class OpenTransaction:
-    """An open transaction: its start state and its transaction branch.
+    """An open transaction: its start state, its collected changes and its transaction branch.
 
     Args:
         session: the session.
@@ -54,9 +76,8 @@ class OpenTransaction:
     Attributes:
         branch: the branch that gets the commit.
         begun: the state of the branch at the start of the transaction.
-        work: the transaction branch; None for a repeated transaction.
+        name: the name of the transaction branch; None for a repeated transaction.
         earlier: an existing commit with the same idempotency key.
-        mutations: the queries that the transaction ran.
 
     Raises:
         PreconditionFailedError: the head of the branch is not the expected one.
@@ -68,33 +89,144 @@ class OpenTransaction:
         self._session = session
         self.branch = request.branch
         self._request = request
-        self.mutations: list[Mutation] = []
+        self._mutations: list[Mutation] = []
+        self._held = ExitStack()
+        self._has_branch = False
+        self._is_open = False
         self.begun = recovered_view(session.store, self.branch)
-        self.work: SystemBranch | None = None
+        self._state = ChangedState(Snapshot(session.store, self.begun))
+        self.name: SystemBranch | None = None
         self.earlier = find_idempotent(self.begun, request.idempotency_key)
         if self.earlier is not None:
             _check_kind(self.earlier)
         elif request.expect_head not in (None, self.begun.head.id):
             raise PreconditionFailedError(self.branch, str(request.expect_head), self.begun.head.id)
         else:
-            self.work = transaction_branches.begin(session.store, self.begun)
+            self.name = transaction_branches.begin(session.store, self.begun)
+            try:
+                # Until there is a branch, the record keeps cleanup away from the state at the start.
+                self._held.enter_context(at_work(session.store.leases, WorkKind.PIN, self.begun))
+            except BaseException:
+                self.end()
+                raise
+
+    def mutate(self, prepare: PrepareMutation) -> MutationReceipt:
+        """Run a query that writes. Its changes are collected, and later steps see them.
+
+        Raises:
+            CompileError: the query does not compile.
+            InputError: the query does not write.
+            ParameterError: a parameter is missing or of the wrong type.
+            ConstraintError: the result would break a constraint of the schema.
+        """
+        session = self._session
+        mutation = prepare.mutation(self.begun)  # no step changes the schema
+        prepared = mutation.prepare(self._state)
+        self._state.apply(prepared.writes)
+        self._mutations.append(mutation)
+        if self._state.rows > MOST_ROWS or self._state.size > memory_budget(None) // _SHARE:
+            self.work()
+        return staged_receipt(self.branch, mutation.query.name, session.actor, prepared)
+
+    def snapshot(self) -> Snapshot:
+        """The state inside the transaction, with its own writes."""
+        store = self._session.store
+        if self._state.is_changed or self._has_branch:
+            return Snapshot(store, store.capture(self.work()))
+        return Snapshot(store, self.begun)
+
+    def work(self) -> SystemBranch:
+        """The transaction branch, with all changes. Creates it and writes the collected changes, if necessary."""
+        store = self._session.store
+        assert self.name is not None
+        if not self._is_open:
+            self._has_branch = True  # from here on, `end` has to look for it
+            transaction_branches.open_branch(store, self.name, self.begun)
+            self._is_open = True
+            self._held.close()  # the branch keeps its state from here on
+        if self._state.is_changed:
+            request = WriteRequest(self.name, WriterKind.MUTATION, self._session.actor, healed=True)
+            write_tables(self._session, request, lambda _: self._state.writes())
+            self.collect_again()
+        return self.name
+
+    def collect_again(self) -> None:
+        """Collect the next changes on top of the transaction branch. Call it after a write to the branch."""
+        assert self.name is not None
+        store = self._session.store
+        self._state = ChangedState(Snapshot(store, store.capture(self.name)))
 
     def commit(self) -> Commit | None:
         """Commit the changes to the branch. Return None if there are none.
 
         Raises:
             TransactionConflictError: a concurrent commit conflicts with the transaction. Nothing was written.
+            TransactionEndedError: another process has removed the transaction, because it seemed abandoned.
             PreconditionFailedError: a precondition failed.
         """
-        assert self.work is not None
-        commit = _commit(self._session, self.work, self.begun, self._request, self.mutations)
+        assert self.name is not None
+        store = self._session.store
+        if not self._has_branch and not transaction_branches.exists(store, self.name):
+            raise expired()
+        if self._has_branch or store.capture(self.branch).head.id != self.begun.head.id:
+            self.work()
+        commit = self._commit()
         reach(Failpoint.TRANSACTION_MERGED)
         return commit
 
+    def _commit(self) -> Commit | None:
+        session, store, begun = self._session, self._session.store, self.begun
+        merge: Merge | None = None
+
+        def prepare(target: Manifest) -> Prepared:
+            nonlocal merge
+            if target.incarnation != begun.incarnation:
+                raise ReadSetChangedError(GRAPH_HEAD, begun.head.id, target.head.id)
+            if target.head.id == begun.head.id:
+                return Prepared(self._net_writes(), on_head=True, matched=self._matched)
+            if merge is None:
+                merge = self._merge()
+            merged = merge.against(target, begun)
+            if merged.total:
+                conflicts = merged.conflicts
+                raise TransactionConflictError(target.branch, conflicts, merged.total, begun.head.id, target.head.id)
+            return Prepared(merge.writes(merged, target), matched=self._matched)
+
+        if not self._has_branch and not self._state.is_changed:
+            return None
+        if self._has_branch and store.capture(self.work()).head.id == begun.head.id:
+            return None
+        return write_tables(session, self._request, prepare)
+
+    def _net_writes(self) -> list[TableWrite]:
+        """The writes that repeat the changes of the transaction on the state where it began."""
+        if not self._has_branch:
+            return self._state.writes()
+        store = self._session.store
+        return _table_writes(store, store.capture(self.work()), self.begun)
+
+    def _merge(self) -> Merge:
+        session, budget = self._session, memory_budget(None)
+        store = session.store
+        comparer, memory = LocalComparer(store.tables, budget), MemoryLimit(budget)
+        view = store.capture(self.work())
+        return Merge(store, view, session.schemas, Choices(), comparer, memory, "the transaction", level=MergeLevel.ROW)
+
+    def _matched(self, state: Snapshot) -> list[tuple[str, pa.Array]]:
+        return [found for mutation in self._mutations for found in mutation.matched(state)]
+
     def end(self) -> None:
-        """Delete the transaction branch."""
-        if self.work is not None:
-            transaction_branches.end(self._session.store, self.work)
+        """Remove everything that the transaction has made outside of the branch."""
+        self._held.close()
+        if self.name is not None:
+            transaction_branches.end(self._session.store, self.name, has_branch=self._has_branch)
+
+
+def expired() -> TransactionEndedError:
+    """The error for a transaction that another process has removed."""
+    return TransactionEndedError(
+        "the transaction has expired: its process sent no heartbeat for too long", hint="begin another one"
+    )
 
 
 def _check_kind(earlier: Commit) -> None:
@@ -105,41 +237,6 @@ def _check_kind(earlier: Commit) -> None:
             f"a write of kind {earlier.writer}",
             hint="use another key",
         )
-
-
-def _commit(
-    session: Session, work: SystemBranch, begun: Manifest, request: WriteRequest, mutations: list[Mutation]
-) -> Commit | None:
-    store, budget = session.store, memory_budget(None)
-    view = store.capture(work)
-    if view.head.id == begun.head.id:
-        return None
-    comparer = LocalComparer(store.tables, budget)
-    merge = Merge(
-        store,
-        view,
-        session.schemas,
-        Choices(),
-        comparer,
-        MemoryLimit(budget),
-        "the transaction",
-        level=MergeLevel.ROW,
-    )
-
-    def matched(state: Snapshot) -> list[tuple[str, pa.Array]]:
-        return [found for mutation in mutations for found in mutation.matched(state)]
-
-    def prepare(target: Manifest) -> Prepared:
-        if target.incarnation != begun.incarnation:
-            raise ReadSetChangedError(GRAPH_HEAD, begun.head.id, target.head.id)
-        if target.head.id == begun.head.id:
-            return Prepared(_table_writes(store, view, begun), on_head=True, matched=matched)
-        merged = merge.against(target, begun)
-        if merged.total:
-            raise TransactionConflictError(target.branch, merged.conflicts, merged.total, begun.head.id, target.head.id)
-        return Prepared(merge.writes(merged, target), matched=matched)
-
-    return write_tables(session, request, prepare)
 
 
 def _table_writes(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:

@@ -2,7 +2,7 @@
 
 from omnigraph.evaluate.bind import bind, undeclared
 from omnigraph.evaluate.expression import evaluate, holds
-from omnigraph.evaluate.prefilter import prefilter
+from omnigraph.evaluate.prefilter import implied_ids, prefilter
 from omnigraph.evaluate.rows import Request, Rows, table_rows
 
-__all__ = ["Request", "Rows", "bind", "evaluate", "holds", "prefilter", "table_rows", "undeclared"]
+__all__ = ["Request", "Rows", "bind", "evaluate", "holds", "implied_ids", "prefilter", "table_rows", "undeclared"]

@@ -86,6 +86,23 @@ def prefilter(expr: ir.Expr, request: Request, *, key: str | None = None) -> pc.
     return None if found is None else found.expr
 
 
+def implied_ids(expr: ir.Expr, request: Request, *, key: str | None = None) -> pa.Array | None:
+    """The ids of all rows for which an expression can be true; None if the expression does not name them.
+
+    Args:
+        expr: the condition.
+        request: the parameters and the time of the request.
+        key: as for `prefilter`.
+    """
+    rules = _Prefilter(request, key)
+    terms = _terms(expr, True, True) if isinstance(expr, ir.And) else iter([(expr, True)])
+    for term, wanted in terms:
+        found = rules.implied(term, wanted)
+        if found is not None and found.column == "id":
+            return found.values
+    return None
+
+
 class _Prefilter:
     def __init__(self, request: Request, key: str | None) -> None:
         self.request = request

@@ -11,7 +11,7 @@ from typing import Unpack
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.load import load
-from omnigraph.engine.mutate import mutate
+from omnigraph.engine.mutate import prepare_mutation
 from omnigraph.engine.options import takes
 from omnigraph.engine.query import query
 from omnigraph.engine.query_text import QueryText
@@ -24,7 +24,7 @@ from omnigraph.engine.requests import (
     TransactionRequest,
 )
 from omnigraph.engine.session import Session
-from omnigraph.engine.transaction import OpenTransaction, transaction_request
+from omnigraph.engine.transaction import OpenTransaction, expired, transaction_request
 from omnigraph.errors import BranchNotFoundError, InputError, TransactionEndedError
 from omnigraph.read.result.result import Result
 from omnigraph.write.input.sources import LoadSource
@@ -43,8 +43,7 @@ class _AlreadyCommitted(BaseException):
 class Transaction:
     """Several writes that become one commit at the end of the block. If the block fails, nothing is written.
 
-    The block works on a transaction branch. It sees its own writes; other readers do not. Use a transaction once, in a
-    `with` statement.
+    The block sees its own writes; other readers do not. Use a transaction once, in a `with` statement.
 
     Attributes:
         branch: the branch that gets the commit.
@@ -66,16 +65,15 @@ class Transaction:
         self, text: QueryText, params: Mapping[str, object] | None = None, *, name: str | None = None
     ) -> MutationReceipt:
         """Run a query that writes. See `Graph.mutate`. The receipt has no commit: the transaction commits later."""
-        with self._writing() as (opened, work):
-            request = MutateRequest(text, params, name, work)
-            receipt = mutate(self._session, request, opened.mutations.append)
-        return replace(receipt, branch=self.branch, commit=None)
+        with self._writing() as opened:
+            return opened.mutate(prepare_mutation(self._session, MutateRequest(text, params, name)))
 
     @takes(RowOptions)
     def load(self, source: LoadSource, **options: Unpack[RowOptions]) -> LoadReceipt:
         """Load rows. See `Graph.load`. The receipt has no commit: the transaction commits later."""
-        with self._writing() as (_, work):
-            receipt = load(self._session, source, LoadRequest(branch=work, engine="local", **options))
+        with self._writing() as opened:
+            receipt = load(self._session, source, LoadRequest(branch=opened.work(), engine="local", **options))
+            opened.collect_again()
         return replace(receipt, branch=self.branch, commit=None)
 
     @takes(QueryOptions)
@@ -83,43 +81,44 @@ class Transaction:
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[QueryOptions]
     ) -> Result:
         """Run a query that reads. See `Graph.query`. It sees the writes of the transaction."""
-        with self._reading() as (opened, work):
-            found = query(self._session, QueryRequest(text, params, branch=work, **options))
-        seen = found.graph_commit_id if opened.work is None or found.graph_commit_id == opened.begun.head.id else None
+        with self._using() as opened:
+            view = self._view(opened)
+            found = query(self._session, QueryRequest(text, params, branch=view.branch, **options), view)
+        seen = found.graph_commit_id if self.repeated or found.graph_commit_id == opened.begun.head.id else None
         return replace(found, branch=self.branch, graph_commit_id=seen)
 
     def snapshot(self) -> Snapshot:
         """The state inside the transaction, with its own writes. Valid until the transaction ends."""
-        with self._reading() as (_, work):
-            return self._session.snapshot(branch=work)
+        with self._using() as opened:
+            return self._view(opened)
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
         """One node or edge by id, as the transaction sees it; None if there is none."""
         view = self.snapshot()
         return view.entity(self._session.type_key(type_name, view), entity_id)
 
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[OpenTransaction, str]]:
-        with self._reading() as found:
-            if self.repeated:
-                raise _AlreadyCommitted(self)
-            yield found
+    def _view(self, opened: OpenTransaction) -> Snapshot:
+        """The state to read: for a repeated transaction, that of the branch with its commit."""
+        return self._session.snapshot(branch=self.branch) if self.repeated else opened.snapshot()
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[OpenTransaction, str]]:
-        """The branch to read: the transaction branch, or for a repeated transaction the branch with its commit."""
+    def _writing(self) -> Iterator[OpenTransaction]:
+        with self._using() as opened:
+            if self.repeated:
+                raise _AlreadyCommitted(self)
+            yield opened
+
+    @contextmanager
+    def _using(self) -> Iterator[OpenTransaction]:
         if self._open is None or self._ended:
             reason = "the transaction has ended" if self._ended else "the transaction has not begun"
             raise TransactionEndedError(reason, hint="use it inside of its 'with' block")
-        work = self._open.work
         try:
-            yield self._open, self.branch if work is None else work
+            yield self._open
         except BranchNotFoundError as error:
-            if error.branch != work:
+            if error.branch != self._open.name:
                 raise
-            raise TransactionEndedError(
-                "the transaction has expired: its process sent no heartbeat for too long", hint="begin another one"
-            ) from error
+            raise expired() from error
 
     def __enter__(self) -> Transaction:
         if self._open is not None:
@@ -133,7 +132,7 @@ class Transaction:
     ) -> bool | None:
         assert self._open is not None
         self._ended = True
-        if self._open.work is None:
+        if self.repeated:
             return isinstance(error, _AlreadyCommitted) and error.transaction is self
         try:
             if kind is None:

@@ -21,6 +21,7 @@ from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import check_blobs_by, stored_blobs
 from omnigraph.storage.file_checks import FileChecks, FileDamage, VerifiedFiles
 from omnigraph.storage.fingerprints import fragment_digests
+from omnigraph.storage.id_fragments import IdFragments
 from omnigraph.storage.lance_failures import is_missing, is_panic, lance_failure, reporting
 from omnigraph.storage.latest_version import base_directories, latest_damage, opened_without_indexes
 from omnigraph.storage.lru_cache import LruCache
@@ -48,6 +49,7 @@ class Datasets:
         self._checks = FileChecks(root) if "://" not in root else None
         self._handles: LruCache[LanceDataset] = LruCache(64)
         self._digests: LruCache[tuple[str, ...]] = LruCache(256)
+        self._id_fragments: LruCache[IdFragments] = LruCache(16)
         self._damaged_indexes: dict[TableRef, frozenset[str]] = {}
         self._logged: set[str] = set()
 
@@ -158,13 +160,21 @@ class Datasets:
         found = self._digests.get(ref)
         return self._digests.put(ref, fragment_digests(self.open(ref))) if found is None else found
 
+    def id_fragments(self, ref: TableRef) -> IdFragments:
+        """Where the ids of a branch of a table are, cached."""
+        key = (ref.path, ref.branch)
+        found = self._id_fragments.get(key)
+        return self._id_fragments.put(key, IdFragments()) if found is None else found
+
     def forget_branch(self, path: str, branch: str) -> None:
         """Drop the cached handles of one branch of a table."""
+        self._id_fragments.discard(lambda key: key == (path, branch))
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
 
     def forget(self, path: str) -> None:
         """Drop everything that is cached of a table. To be called after versions of it were removed."""
         self._session = Session()
+        self._id_fragments.discard(lambda key: isinstance(key, tuple) and key[0] == path)
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
         self._digests.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
         if self._checks is not None:

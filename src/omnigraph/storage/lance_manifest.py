@@ -237,8 +237,35 @@ def seal(file: bytes) -> str:
     if _BASE_PATH_TAG not in file:
         return f"{zlib.crc32(file):08x}"
     head, message, tail = split(file)
-    rest = [message[start:end] for number, _, start, end in fields(message) if number != _BASE_PATH]
-    return f"{zlib.crc32(b''.join([head, *rest, tail])):08x}"
+    rest: list[bytes] = []
+    last = 0
+    for start, end in _base_paths(message):
+        rest.append(message[last:start])
+        last = end
+    return f"{zlib.crc32(b''.join([head, *rest, message[last:], tail])):08x}"
+
+
+def _base_paths(message: bytes) -> list[tuple[int, int]]:
+    """The start and the end of each base directory. As `fields`, but quick for a table with many fragments."""
+    found: list[tuple[int, int]] = []
+    place, end = 0, len(message)
+    try:
+        while place < end:
+            start, key = place, message[place]
+            if key < 0x80 and key & 7 == _BYTES and message[place + 1] < 0x80:
+                place += 2 + message[place + 1]
+            elif key < 0x80 and key & 7 == _BYTES and message[place + 2] < 0x80:
+                place += 3 + (message[place + 1] & 0x7F | message[place + 2] << 7)
+            else:
+                number, _, _, size = next(fields(message[place:]))
+                place += size
+                if number == _BASE_PATH:
+                    found.append((start, place))
+    except IndexError:
+        raise TornManifestError("it is truncated: a protobuf message ends in the middle of a number") from None
+    if place != end:
+        raise TornManifestError("a field is longer than its message")
+    return found
 
 
 def without_indexes(message: bytes) -> bytes:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
+from omnigraph.storage.id_fragments import MOST_LOOKUPS, IdFragments
 from omnigraph.storage.scans import filtered, scanner
 
 _ID, _ROW_ID = "id", "_rowid"
@@ -21,12 +22,24 @@ COMPARE_ROWS = 1_000_000
 """Minimum number of rows that are compared at once."""
 
 
-def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
-    """The rows whose column `by` has one of some values, in no order. Only matching rows are kept in memory."""
+def matching(
+    dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: Sequence[str], ids: IdFragments
+) -> pa.Table:
+    """The rows whose column `by` has one of some values, in no order. Only matching rows are kept in memory.
+
+    Args:
+        dataset: the version.
+        by: the column.
+        values: the values.
+        columns: the columns to return.
+        ids: where the ids of the table are.
+    """
     rows = dataset.count_rows()
     schema = pa.schema([_field(dataset, name) for name in columns])
     if rows == 0 or len(values) == 0:
         return schema.empty_table()
+    if by == _ID and len(values) <= MOST_LOOKUPS:
+        return ids.rows(dataset, values.combine_chunks().unique(), columns)
     if len(values) <= max(MAX_LOOKUP_VALUES, rows // LOOKUP_RATIO):
         # Ids are unique, so the search can stop when all are found.
         most = len(values) if by == _ID else None

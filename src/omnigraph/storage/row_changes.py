@@ -20,6 +20,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph.errors import CorruptionError, InputError
 from omnigraph.storage.blobs import filled, stored_columns
+from omnigraph.storage.id_fragments import MOST_LOOKUPS, IdFragments
 from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
 
@@ -71,13 +72,13 @@ class StagedChange:
     found: pa.Table
     replaced: int
 
-    def rebase(self, dataset: LanceDataset) -> StagedChange | None:
+    def rebase(self, dataset: LanceDataset, places: IdFragments) -> StagedChange | None:
         """The same change for a later version, with the same new fragments.
 
         Returns:
             None if the ids that it writes or deletes belong to other rows in the later version.
         """
-        found = locate(dataset, self.ids)
+        found = locate(dataset, self.ids, places)
         known = _sorted(found)
         if known != _sorted(self.found):
             return None
@@ -124,7 +125,7 @@ def write_deletions(dataset: LanceDataset, addresses: pa.Array) -> RemovedRows:
 
 
 def write_change(
-    dataset: LanceDataset, rows: RowSource, deleted: pa.Array, known: KnownRows | None = None
+    dataset: LanceDataset, rows: RowSource, deleted: pa.Array, places: IdFragments, known: KnownRows | None = None
 ) -> StagedChange | None:
     """Write the files of a change. None if it changes nothing.
 
@@ -132,13 +133,14 @@ def write_change(
         dataset: the version to change.
         rows: whole rows with distinct ids. Each replaces the row with its id, or is new.
         deleted: ids to delete. None of them may be among the rows. Unknown ids are ignored.
+        places: where the ids of the table are.
         known: rows of the version whose row ids are known. The others are searched.
     """
     ids = _column(rows.batches([_ID]), _ID)
     if len(deleted) and pc.any(pc.is_in(deleted, value_set=ids)).as_py():
         raise InputError("a row is written and deleted in the same change")
     sought = pa.concat_arrays([ids, deleted])
-    found = locate(dataset, sought) if known is None else _locate_known(dataset, sought, known)
+    found = locate(dataset, sought, places) if known is None else _locate_known(dataset, sought, places, known)
     positions = pc.index_in(ids, value_set=found[_ID].combine_chunks())
     replaced = len(ids) - positions.null_count
     if len(ids) == 0 and found.num_rows == 0:
@@ -155,25 +157,27 @@ def _sorted(found: pa.Table) -> pa.Table:
     return found.select([_ID, ROW_ID]).sort_by(_ID).combine_chunks()
 
 
-def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:
+def locate(dataset: LanceDataset, ids: pa.Array, places: IdFragments) -> pa.Table:
     """Find rows by id: their `id`, `_rowid` and `_rowaddr`. Skips unknown ids."""
     columns = [_ID, ROW_ID, _ADDRESS]
     if len(ids) == 0:
         return _LOCATED.empty_table()
+    if len(ids) <= MOST_LOOKUPS:
+        return places.rows(dataset, ids, columns)
     if len(ids) <= LOOKUP_LIMIT:
         return scanner(dataset, columns=columns, filter=pc.field(_ID).isin(ids)).to_table()
     reader = scanner(dataset, columns=columns).to_reader()
     return matching(reader, _ID, ids)
 
 
-def _locate_known(dataset: LanceDataset, ids: pa.Array, known: KnownRows) -> pa.Table:
+def _locate_known(dataset: LanceDataset, ids: pa.Array, places: IdFragments, known: KnownRows) -> pa.Table:
     """As `locate`, by row id where it is known."""
-    places = pc.index_in(ids, value_set=known.ids)
-    row_ids = known.row_ids.take(places)
+    at = pc.index_in(ids, value_set=known.ids)
+    row_ids = known.row_ids.take(at)
     present = row_ids.is_valid()
     named = pa.table({_ID: ids.filter(present), ROW_ID: row_ids.filter(present)})
     addresses = _addresses(dataset, named[ROW_ID].combine_chunks())
-    rest = locate(dataset, ids.filter(places.is_null()))
+    rest = locate(dataset, ids.filter(at.is_null()), places)
     return pa.concat_tables([rest.cast(_LOCATED), named.append_column(_ADDRESS, addresses).cast(_LOCATED)])
 
 

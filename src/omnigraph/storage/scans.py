@@ -54,6 +54,7 @@ def filtered(
     limit: int | None = None,
     *,
     few: bool = False,
+    fragments: Sequence[int] | None = None,
 ) -> pa.Table:
     """The rows of a version that match a filter.
 
@@ -65,6 +66,7 @@ def filtered(
         filter: a condition.
         limit: the maximum number of rows.
         few: whether the filter matches few rows. Then the other columns are read only for these rows.
+        fragments: the numbers of the fragments to read; by default all.
     """
     try:
         scan = _builder(dataset, columns, filter)
@@ -72,6 +74,8 @@ def filtered(
             scan = scan.limit(limit)
         if few:
             scan = scan.late_materialization(True)
+        if fragments is not None:
+            scan = scan.with_fragments(numbered(dataset, fragments))
         return scan.to_scanner().to_table()
     except ValueError as error:
         if filter is None or not any(reason in str(error) for reason in _NOT_TAKEN):
@@ -81,6 +85,11 @@ def filtered(
     rows = scanner(dataset, columns=list(dict.fromkeys([*wanted, *mentioned]))).to_table()
     kept = pd.dataset(rows).to_table(filter=filter).select(wanted)
     return kept if limit is None else kept.slice(0, limit)
+
+
+def numbered(dataset: LanceDataset, numbers: Sequence[int]) -> list[LanceFragment]:
+    """The fragments of a version with some numbers."""
+    return [fragment for number in numbers if (fragment := dataset.get_fragment(number)) is not None]
 
 
 def any_null(columns: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ class Staged:
         paths: as `files`, but with directories (indexes, large blobs) instead of the files in them.
         restage: stages the same files against another version.
         restores: the version that a restore restores; None for other writes.
+        written: the data file of its only new fragment, and the ids of all rows in it; None if they are not known.
     """
 
     base: TableRef
@@ -50,6 +51,7 @@ class Staged:
     restage: Callable[[TableRef], Staged | None] | None = field(default=None, compare=False, repr=False)
     restores: TableRef | None = None
     rows_updated: int = 0
+    written: tuple[str, pa.Array] | None = field(default=None, compare=False, repr=False)
 
     def rebase(self, base: TableRef) -> Staged | None:
         """The same write for another version of the same branch, without writing its rows again.

@@ -16,6 +16,7 @@ from lance.fragment import write_fragments as lance_write_fragments
 from omnigraph.errors import KeyConflictError
 from omnigraph.storage.blobs import stored_columns
 from omnigraph.storage.difference import RESTORED
+from omnigraph.storage.id_fragments import SMALL_ROWS
 from omnigraph.storage.indexes import (
     IndexSpec,
     build,
@@ -57,15 +58,30 @@ def stage_append(table: TableView, rows: pa.Table) -> Staged | None:
         )
     operation = transaction.operation
     assert isinstance(operation, LanceOperation.Append)
-    return _append(table, list(operation.fragments), rows.num_rows)
+    return _append(table, list(operation.fragments), rows.num_rows, rows[_ID])
 
 
-def _append(table: TableView, fragments: Sequence[FragmentMetadata], rows: int) -> Staged:
+def _append(
+    table: TableView, fragments: Sequence[FragmentMetadata], rows: int, ids: pa.ChunkedArray | None = None
+) -> Staged:
     """Stage the append of fragments whose files are already written. It can be rebased to any later version."""
     base = table.ref
     append = Transaction(base.version, LanceOperation.Append(list(fragments)))
     made = staged(table.datasets.root, base, append, added=rows)
-    return replace(made, restage=lambda later: _append(_at(table, later), fragments, rows))
+    return replace(
+        made,
+        written=_written(base, fragments, ids),
+        restage=lambda later: _append(_at(table, later), fragments, rows, ids),
+    )
+
+
+def _written(
+    base: TableRef, fragments: Sequence[FragmentMetadata], ids: pa.ChunkedArray | None
+) -> tuple[str, pa.Array] | None:
+    """The file and the ids of a single new fragment, if there are few."""
+    if ids is None or len(fragments) != 1 or len(ids) > SMALL_ROWS:
+        return None
+    return f"{base.directory}/data/{fragments[0].files[0].path}", ids.combine_chunks()
 
 
 def stage_insert(table: TableView, rows: pa.Table) -> Staged | None:
@@ -154,25 +170,37 @@ def stage_change(
     source = TableRows(rows) if isinstance(rows, pa.Table) else rows
     valid = known if known is not None and known.fingerprint == table.fingerprint() else None
     with table.reading():
-        change = write_change(table.dataset, source, deleted, valid)
+        change = write_change(table.dataset, source, deleted, table.places, valid)
     if change is None:
         return stage_fragments(table, fragments)
+    if not fragments:
+        return _change(table, change)
     parts = [FragmentMetadata.from_json(text) for text in fragments]
     change.operation.new_fragments = [*(change.operation.new_fragments or ()), *parts]
-    return _change(table, replace(change, added=change.added + sum(part.num_rows for part in parts)))
+    return _change(table, replace(change, added=change.added + sum(part.num_rows for part in parts)), whole=False)
 
 
-def _change(table: TableView, change: StagedChange) -> Staged:
+def _change(table: TableView, change: StagedChange, *, whole: bool = True) -> Staged:
+    """Stage a change whose files are written.
+
+    Args:
+        table: the version to change.
+        change: the change.
+        whole: whether the ids of all rows are known.
+    """
+
     def restage(later: TableRef) -> Staged | None:
         other = _at(table, later)
         with reporting(table.datasets.root, later.path):
-            moved = change.rebase(other.dataset)
-        return None if moved is None else _change(other, moved)
+            moved = change.rebase(other.dataset, other.places)
+        return None if moved is None else _change(other, moved, whole=whole)
 
     transaction = Transaction(table.ref.version, change.operation)
     added, removed, updated = change.added, change.removed, change.replaced
     made = staged(table.datasets.root, table.ref, transaction, added=added, removed=removed, updated=updated)
-    return replace(made, ids=pa.chunked_array([change.ids]), restage=restage)
+    ids = pa.chunked_array([change.ids])
+    written = _written(table.ref, change.operation.new_fragments or (), ids) if whole else None
+    return replace(made, ids=ids, written=written, restage=restage)
 
 
 # Fragments that other processes write

@@ -29,6 +29,7 @@ from omnigraph.storage.difference import (
 from omnigraph.storage.file_checks import FileDamage, VerifiedFiles
 from omnigraph.storage.fingerprints import fingerprint
 from omnigraph.storage.fragments import Fragment, column_bytes, fragments, read_fragments
+from omnigraph.storage.id_fragments import IdFragments
 from omnigraph.storage.indexes import (
     Coverage,
     IndexSpec,
@@ -69,6 +70,11 @@ class TableView:
     def dataset(self) -> LanceDataset:
         """The open dataset. It has no indexes if index files are damaged. For this package only."""
         return self.datasets.open(self.ref)
+
+    @property
+    def places(self) -> IdFragments:
+        """Where the ids of the table are. For this package only."""
+        return self.datasets.id_fragments(self.ref)
 
     def reading(self) -> AbstractContextManager[None]:
         """Convert exceptions of failed reads to `OmnigraphError`."""
@@ -179,7 +185,7 @@ class TableView:
         are kept in memory.
         """
         with self.reading():
-            return matching(self.dataset, by, values, columns)
+            return matching(self.dataset, by, values, columns, self.places)
 
     def batches(
         self, *, columns: Sequence[str] | None = None, after: int = 0, numbers: Sequence[int] | None = None

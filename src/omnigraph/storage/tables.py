@@ -123,6 +123,13 @@ class TableStorage:
         found = self.datasets.find(path, branch, None)
         return None if found is None else int(found.version)
 
+    def is_head(self, ref: TableRef) -> bool:
+        """Whether a version is certainly the newest of its branch. Reads no file of the table."""
+        try:
+            return int(self.datasets.open(ref).latest_version) == ref.version
+        except (OSError, ValueError, RuntimeError):
+            return False
+
     def versions(self, path: str, branch: str | None) -> list[int]:
         """All versions of a table, oldest first; empty if the table or branch does not exist."""
         found = self.datasets.find(path, branch, None, cached=False)
@@ -173,6 +180,8 @@ class TableStorage:
         # After a restore, the files are checked at the next read.
         if restores is None and not self.datasets.damaged_indexes(base):
             self.datasets.add(ref, made)
+            if staged.written is not None:
+                self.datasets.id_fragments(ref).note(made, *staged.written)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:

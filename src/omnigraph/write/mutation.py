@@ -20,13 +20,14 @@ from omnigraph.commit.table_writes import Append, DeleteIds, TableWrite, Upsert
 from omnigraph.commit.write_request import Prepared
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import KeyConflictError, ResourceLimitError
-from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
+from omnigraph.evaluate import Request, bind, holds, implied_ids, prefilter, table_rows
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import edge_key, type_key
 from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.blobs import is_blob, unchanged_cells
+from omnigraph.write.changed_state import State
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.pending_changes import Pending, without
 from omnigraph.write.receipt import other_request
@@ -72,6 +73,14 @@ class MutationReceipt:
             "actor_id": self.actor,
             "commit": None if self.commit is None else commit_json(self.commit),
         }
+
+
+def staged_receipt(branch: str, query_name: str, actor: str | None, prepared: Prepared) -> MutationReceipt:
+    """The receipt of a mutation whose changes are not committed yet."""
+    labels = dict(prepared.labels)
+    written = bool(prepared.writes)
+    nodes, edges = (int(labels[name]) if written else 0 for name in (NODES, EDGES))
+    return MutationReceipt(branch, query_name, nodes, edges, actor, None)
 
 
 def receipt(
@@ -136,7 +145,7 @@ class Mutation:
         self._tally = Tally()
         self._read: tuple[Request, tuple[Step, ...]] | None = None
 
-    def prepare(self, snapshot: Snapshot) -> Prepared:
+    def prepare(self, snapshot: State) -> Prepared:
         """Run the statements and validate their changes against a snapshot. Returns the writes.
 
         Raises:
@@ -182,7 +191,7 @@ class _Execution:
         self,
         accepted: AcceptedSchema,
         request: Request,
-        snapshot: Snapshot,
+        snapshot: State,
         embedder: Callable[[], Embedder],
         tally: Tally,
     ) -> None:
@@ -283,8 +292,13 @@ class _Execution:
 
     def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr) -> pa.Array:
         """The ids of stored entities that a condition matches. Ignores pending changes."""
-        implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
-        stored = self.snapshot.scan(type_key(kind, name), columns=_columns(where), filter=implied)
+        columns, key = _columns(where), _text_key(self.builder(kind, name))
+        ids = implied_ids(where, self.request, key=key)
+        if ids is not None:
+            stored = self.snapshot.lookup(type_key(kind, name), "id", chunked(ids.unique()), columns=columns)
+        else:
+            implied = prefilter(where, self.request, key=key)
+            stored = self.snapshot.scan(type_key(kind, name), columns=columns, filter=implied)
         return column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
 
     def _check_memory(self, key: str) -> None:

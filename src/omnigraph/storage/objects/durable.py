@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 
 _FULL = getattr(fcntl, "F_FULLFSYNC", None)
 """macOS needs this command: `fsync` leaves the data in the cache of the drive."""
+
+
+_AT_ONCE = 4
+"""Number of files that are flushed at once. The file system then writes its journal once for several of them."""
+
+_pools: list[ThreadPoolExecutor] = []
+"""The threads that flush, at most one pool. A forked process has none of them, and makes its own."""
+
+os.register_at_fork(after_in_child=_pools.clear)
 
 
 class FlushError(OSError):
@@ -71,13 +81,38 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
         top = 0 if levels is None else max(0, len(names) + 1 - levels)
         directories.update(os.path.join(root, *names[:depth]) for depth in range(top, len(names) + 1))
     with _failing():
-        for file in sorted(files):
-            _sync(file)
-        for file in sorted(listed - files):
-            with suppress(FileNotFoundError):  # found by the walk, and removed by another process since
-                _sync(file)
-        for directory in sorted(directories, key=len, reverse=True):
-            sync_directory(directory)
+        _sync_all(_sync, sorted(files))
+        _sync_all(_sync_if_present, sorted(listed - files))
+        by_depth: dict[int, list[str]] = {}
+        for directory in directories:
+            by_depth.setdefault(directory.count("/"), []).append(directory)
+        for depth in sorted(by_depth, reverse=True):
+            _sync_all(sync_directory, sorted(by_depth[depth]))
+
+
+def _sync_all(sync: Callable[[str], None], places: Sequence[str]) -> None:
+    """Flush several files or directories in any order. Returns when all flushes have ended."""
+    if len(places) < 2:
+        for place in places:
+            sync(place)
+        return
+    try:
+        if not _pools:
+            _pools.append(ThreadPoolExecutor(_AT_ONCE, "omnigraph-flush"))
+        begun = [_pools[0].submit(sync, place) for place in places]
+    except RuntimeError:  # the interpreter is shutting down, and starts no threads
+        for place in places:
+            sync(place)
+        return
+    wait(begun)
+    for each in begun:
+        each.result()
+
+
+def _sync_if_present(file: str) -> None:
+    """Flush a file that was found by a walk. Another process may have removed it since."""
+    with suppress(FileNotFoundError):
+        _sync(file)
 
 
 def _sync(place: str, flags: int = 0) -> None:
