@@ -1,20 +1,20 @@
-"""Threads that write to one branch take turns: they neither slow each other down nor overtake each other."""
+"""Threads that write to one branch take turns: they neither slow each other down nor overtake each other.
+
+The writes here have a message, so that each of them is a commit of its own.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE, until
+from tests.commit.together import together, turn_taken
 
 import omnigraph
 from omnigraph.commit import attempts
-from omnigraph.commit.process_locks import turn_lock
 from omnigraph.errors import WriteTimeoutError
 from omnigraph.graph import Graph
 
@@ -28,43 +28,14 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
         yield graph
 
 
-@contextmanager
-def turn_taken(graph: Graph, branch: str = "main") -> Iterator[threading.Event]:
-    """Another writer of this process has the turn until the block ends, or until the event is set."""
-    taken, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        lock = turn_lock(graph.session.store.objects.uri.identity, branch)
-        assert lock.acquire(PATIENCE)
-        taken.set()
-        release.wait(PATIENCE)
-        lock.release()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert taken.wait(PATIENCE)
-    try:
-        yield release
-    finally:
-        release.set()
-        holder.join()
-
-
-def has_waiting(graph: Graph, count: int) -> bool:
-    return len(turn_lock(graph.session.store.objects.uri.identity, "main")._waiting) == count
-
-
 def names(graph: Graph) -> list[str]:
     return sorted(graph.snapshot().scan("node:P", columns=["id"])["id"].to_pylist())
 
 
 def test_threads_write_in_the_order_of_their_requests(graph: Graph) -> None:
     wanted = [f"p{number}" for number in range(8)]
-    with ThreadPoolExecutor(len(wanted)) as pool, turn_taken(graph):
-        for number, name in enumerate(wanted):
-            pool.submit(graph.mutate, ADD, {"name": name}, labels={"name": name})
-            until(partial(has_waiting, graph, number + 1))
-    made = [dict(commit.labels)["name"] for commit in graph.commits.list().commits if "name" in dict(commit.labels)]
+    together(graph, [partial(graph.mutate, ADD, {"name": name}, message=name) for name in wanted])
+    made = [commit.message for commit in graph.commits.list().commits if commit.writer == "Mutation"]
     assert made[::-1] == wanted
 
 
@@ -73,7 +44,7 @@ def test_no_write_of_a_thread_meets_a_new_head(graph: Graph, monkeypatch: pytest
     compared: list[object] = []
     monkeypatch.setattr(attempts._Write, "_conflict", lambda *arguments: compared.append(arguments))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: graph.mutate(ADD, {"name": f"p{number}"}), range(40)))
+        list(pool.map(lambda number: graph.mutate(ADD, {"name": f"p{number}"}, message="m"), range(40)))
     assert compared == []
     assert len(names(graph)) == 40
 

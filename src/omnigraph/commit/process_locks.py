@@ -55,7 +55,6 @@ class FairLock:
 
 
 _GATES: dict[tuple[str, str], FairLock] = {}
-_TURNS: dict[tuple[str, str], FairLock] = {}
 _REGISTRY = Lock()
 
 
@@ -63,9 +62,3 @@ def branch_lock(root_identity: str, branch: str) -> FairLock:
     """The lock of a branch. All handles of a process on one graph share it."""
     with _REGISTRY:
         return _GATES.setdefault((root_identity, branch), FairLock())
-
-
-def turn_lock(root_identity: str, branch: str) -> FairLock:
-    """The lock of a branch for preparing a small write. A thread takes it before the lock for the lease."""
-    with _REGISTRY:
-        return _TURNS.setdefault((root_identity, branch), FairLock())

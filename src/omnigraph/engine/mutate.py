@@ -39,10 +39,13 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
     _check_params(params)
     prepare = PrepareMutation(session, text, name, params, time.time_ns() // 1_000_000)
     # Recover before compiling: an interrupted write may change the schema.
-    query = prepare.query(recovered_view(session.store, commit_request.branch))
+    view = recovered_view(session.store, commit_request.branch)
+    query = prepare.query(view)
     commit_request = replace(commit_request, healed=True)
     if request.idempotency_key is not None:
         prepare.digest = of_query(text, query.name, bind(query.params, params))
+    else:
+        prepare.mutation(view).read()  # before the turn of this write: vectors may take long to compute
     commit = write_tables(session, commit_request, prepare)
     if done is not None and prepare.mutations:
         done(next(reversed(prepare.mutations.values())))

@@ -68,6 +68,10 @@ class PrepareMutation:
     mutations: dict[str, Mutation] = field(default_factory=dict)
 
     def __call__(self, view: Manifest) -> Prepared:
+        return self.mutation(view).prepare(Snapshot(self.session.store, view))
+
+    def mutation(self, view: Manifest) -> Mutation:
+        """The mutation for the schema of a state."""
         session = self.session
         found = self.mutations.get(view.schema_hash)
         if found is None:
@@ -76,7 +80,7 @@ class PrepareMutation:
                 accepted, query, self.params, self.now, lambda: session.embedder, session.blobs, self.digest
             )
             self.mutations[view.schema_hash] = found
-        return found.prepare(Snapshot(session.store, view))
+        return found
 
     def query(self, view: Manifest) -> ir.Query:
         """Compile the query against the schema of a state.
