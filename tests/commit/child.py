@@ -118,7 +118,7 @@ def group(job: Job) -> object:
 
 def _pair(graph: Graph, branch: str, name: str, key: str | None) -> str | None:
     commit = graph.mutate(PAIR, {"k": name}, branch=branch, idempotency_key=key).commit
-    return commit and commit.id
+    return None if commit is None else commit.id
 
 
 def group_many(job: Job) -> object:

@@ -54,6 +54,9 @@ class _Group:
     what: str = "group"
     tables: tuple[str, ...] = BOTH
 
+    def __str__(self) -> str:
+        return "first on a branch" if self.forks else "main"
+
 
 KILLS = [(_Group(forks), kill) for forks in (False, True) for kill in kills(_Group(forks))]
 
@@ -68,7 +71,7 @@ def test_a_killed_group_is_complete_or_undone(children: Children, place: Path, w
         if write.forks:
             graph.branches.create(branch)
         job = {"uri": graph.uri, "branch": branch, "names": NAMES, "actor": "act-kim"}
-        ending = children.run("group", failpoint=kill.setting, **job)  # type: ignore[arg-type]
+        ending = children.run("group", failpoint=kill.setting, **job)
         assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
         assert bool(sidecars(graph)) is expected.audited
     with open(place) as reopened:
