@@ -105,10 +105,14 @@ def mutate(job: Job) -> object:
 PAIR = "query pair($k: String) { insert A { k: $k } insert B { k: $k } }"
 
 
+LINK = 'query link($k: String) { insert AB { from: "s1", to: $k } }'
+"""A mutation that looks up only the ends of its edge, so that only its key tells whether it was made before."""
+
+
 def group(job: Job) -> object:
     """One group of mutations, each of which adds an id to two tables. Returns the ids of the commits."""
-    graph, branch = _graph(job), job.get("branch", MAIN)
-    writes = [partial(_pair, graph, branch, name, f"key {name}") for name in job["names"]]
+    graph, branch, text = _graph(job), job.get("branch", MAIN), job.get("text", PAIR)
+    writes = [partial(_mutate, graph, branch, text, name, f"key {name}") for name in job["names"]]
     made = together(graph, writes, branch)
     failed = next((one for one in made if isinstance(one, Exception)), None)
     if failed is not None:
@@ -116,8 +120,8 @@ def group(job: Job) -> object:
     return made
 
 
-def _pair(graph: Graph, branch: str, name: str, key: str | None) -> str | None:
-    commit = graph.mutate(PAIR, {"k": name}, branch=branch, idempotency_key=key).commit
+def _mutate(graph: Graph, branch: str, text: str, name: str, key: str | None = None) -> str | None:
+    commit = graph.mutate(text, {"k": name}, branch=branch, idempotency_key=key).commit
     return None if commit is None else commit.id
 
 
@@ -128,7 +132,7 @@ def group_many(job: Job) -> object:
     def work(thread: int) -> None:
         for number in range(job["commits"]):
             name = f"{job['name']}-{thread}-{number}"
-            _pair(graph, branch, name, None)
+            _mutate(graph, branch, PAIR, name)
             with Path(job["log"]).open("a") as log:
                 log.write(f"ok {name}\n")
 

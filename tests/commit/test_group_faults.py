@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.commit.child import PAIR, Children, read_log
+from tests.commit.child import LINK, PAIR, Children, read_log
 from tests.commit.graphs import SEED, assert_whole, create, ids, put, sidecars
 from tests.commit.matrix import Kill, kills, outcome
 from tests.commit.test_failed_flush import Flushes
@@ -128,6 +128,25 @@ def test_a_paused_group_is_written_once_beside_the_writes_of_another_process(
         assert_whole(graph)
         put(graph, ["after"], BOTH)
         assert shown(graph) == ["after", *NAMES, "other"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [Failpoint.CAPTURED, Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN])
+def test_a_member_that_another_process_has_made_is_not_made_again(
+    paused: Callable[..., Paused], place: Path, point: Failpoint
+) -> None:
+    """The edge has a new id, so that only the idempotency key shows that the request was made before."""
+    with create(place) as graph:
+        before = len(ids(graph, "edge:AB"))
+        graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = TTL, PATIENCE
+        child = paused("group", point, names=SEED, text=LINK)
+        theirs = graph.mutate(LINK, {"k": "s2"}, idempotency_key="key s2").commit
+        made = child.go_on().ok()
+        assert theirs is not None
+        assert made[1] == theirs.id
+        graph.refresh()
+        assert len(ids(graph, "edge:AB")) == before + len(SEED)
+        assert_whole(graph)
 
 
 # Failed flushes

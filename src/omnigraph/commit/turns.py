@@ -31,6 +31,9 @@ from omnigraph.errors import LeaseTimeoutError, RecoveryRequiredError, WriteTime
 _GATHERING = 0.25
 """Fraction of the time of a group for which the next group waits for as many members, which are just being answered."""
 
+_LONGEST_GATHERING = 0.05
+"""Maximum number of seconds that a group waits for members, also after a group that waited long for the lease."""
+
 _PAUSE = 0.0005
 """Seconds between two looks at the queue while a group gathers."""
 
@@ -178,7 +181,7 @@ class WriterQueue:
             for member in members:
                 if member.has_outcome:
                     member.woken.set()
-            self._gather(len(members), time.monotonic() + took * _GATHERING)
+            self._gather(len(members), time.monotonic() + min(took * _GATHERING, _LONGEST_GATHERING))
             members = self._next()
 
     def _gather(self, size: int, until: float) -> None:
