@@ -280,7 +280,7 @@ def test_the_members_of_a_commit_are_shown_found_and_reverted(shell: Shell, grap
         pairs = [(ours, "Ann"), (theirs, "Bob")]
         made = together(ours, [partial(one.mutate, text, {"name": name}) for one, name in pairs])
     assert all(isinstance(one, MutationReceipt) for one in made)
-    newest = shell.json("commit", "list", graph, "--actor", "bob")["commits"][0]
+    newest = shell.json("commit", "list", graph, "--filter", "actor=bob")["commits"][0]
     assert newest["actor_id"] is None
     assert [(one["actor_id"], one["changed"]) for one in newest["members"]] == [
         ("ann", {"node:Person": ["Ann"]}),
