@@ -44,8 +44,10 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
     commit_request = replace(commit_request, healed=True)
     if request.idempotency_key is not None:
         prepare.digest = of_query(text, query.name, bind(query.params, params))
-    else:
-        prepare.mutation(view).read()  # before the turn of this write: vectors may take long to compute
+    elif commit_request.expect_head is None:
+        # Before the turn of this write, because vectors may take long to compute. An earlier commit with the key, or
+        # another head, would make this unnecessary.
+        prepare.mutation(view).read()
     commit = write_tables(session, commit_request, prepare)
     if done is not None and prepare.mutations:
         done(next(reversed(prepare.mutations.values())))
