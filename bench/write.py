@@ -6,7 +6,7 @@ peers are the same files through pyarrow into bare Lance tables, and through the
 database. fsync is left out but where it is said.
 
 Flags: `--nodes N --edges N` for the size of the bulk load, `--rows N,N` for that of the tables that single rows go to,
-`--commits N,N` for the history, and `--only single|bulk`.
+`--commits N,N` for the history, and `--only single|threads|bulk`. The inserts from threads always use fsync.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from bulk.data import SCHEMA, write_files
 from harness import Benchmark, Comparison, Timing, Work, figure
 from omnigraph.graph import Graph
 from omnigraph.settings import FSYNC
+from writing.threads import threads
 
 HERE = Path(__file__).resolve().parent
 LADYBUG = HERE.parent / ".venv-bench" / "bin" / "python"
@@ -50,7 +51,7 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--edges", type=int, help="edges of the bulk load")
     parser.add_argument("--rows", type=sizes, help="rows of the tables that single rows go to")
     parser.add_argument("--commits", type=sizes, help="commits before a single row is written")
-    parser.add_argument("--only", choices=["single", "bulk"], help="one half of the benchmark")
+    parser.add_argument("--only", choices=["single", "threads", "bulk"], help="one part of the benchmark")
 
 
 def sizes(text: str) -> list[int]:
@@ -62,9 +63,13 @@ def main(argv: list[str] | None = None) -> None:
     os.environ[FSYNC.name] = "0"
     root = Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
     try:
-        if bench.options.only != "bulk":
+        if bench.options.only in (None, "single"):
             single(bench, root)
-        if bench.options.only != "single":
+        if bench.options.only in (None, "threads"):
+            os.environ[FSYNC.name] = "1"
+            threads(bench, root / "threads")
+            os.environ[FSYNC.name] = "0"
+        if bench.options.only in (None, "bulk"):
             bulk(bench, root)
     finally:
         shutil.rmtree(root)

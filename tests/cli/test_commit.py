@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from tests.cli.shell import Shell
+from tests.commit.together import together
+
+import omnigraph
+from omnigraph.write.mutation import MutationReceipt
 
 
 def moment(commit: dict[str, Any]) -> str:
@@ -267,3 +272,25 @@ def test_only_similar_commands_are_suggested(shell: Shell) -> None:
     said = shell.fails("branch", "rename", "a", code=2)
     assert "Did you mean" not in said
     assert "Known: create, delete, list, merge, reset, update" in said
+
+
+def test_the_members_of_a_commit_are_shown_found_and_reverted(shell: Shell, graph: str) -> None:
+    text = "query add($name: String) { insert Person { name: $name } }"
+    with omnigraph.open(graph, actor="ann") as ours, omnigraph.open(graph, actor="bob") as theirs:
+        pairs = [(ours, "Ann"), (theirs, "Bob")]
+        made = together(ours, [partial(one.mutate, text, {"name": name}) for one, name in pairs])
+    assert all(isinstance(one, MutationReceipt) for one in made)
+    newest = shell.json("commit", "list", graph, "--filter", "actor=bob")["commits"][0]
+    assert newest["actor_id"] is None
+    assert [(one["actor_id"], one["changed"]) for one in newest["members"]] == [
+        ("ann", {"node:Person": ["Ann"]}),
+        ("bob", {"node:Person": ["Bob"]}),
+    ]
+    assert "ann, bob" in shell.run("commit", "list", graph).stdout.splitlines()[0]
+    assert " members=2" in shell.run("commit", "list", graph, "--full").stdout.splitlines()[0]
+    member = newest["members"][1]["member_id"]
+    shown = shell.run("commit", "show", newest["graph_commit_id"], "--uri", graph).stdout
+    assert f'member {member}: actor=bob node:Person=+1 affected_edges="0" affected_nodes="1" query="add"' in shown
+    shell.run("revert", newest["graph_commit_id"], "--member", member, "--uri", graph)
+    with omnigraph.open(graph, read_only=True) as reader:
+        assert reader.snapshot().scan("node:Person", columns=["id"])["id"].to_pylist() == ["Ann"]

@@ -12,7 +12,7 @@ def test_the_version_of_every_table_is_printed(shell: Shell, graph: str) -> None
     shell.add_person(graph, "Ann")
     lines = shell.run("snapshot", graph).stdout.splitlines()
     assert lines.pop(2).startswith("graph_commit_id: ")
-    assert lines[:3] == ["graph_branch: main", "graph_manifest_version: 2", "internal_schema_version: 2"]
+    assert lines[:3] == ["graph_branch: main", "graph_manifest_version: 2", "internal_schema_version: 3"]
     assert re.fullmatch(r"edge:Knows entities=0 version=1 path=edges/[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-z]{26}", lines[3])
     assert re.fullmatch(r"node:Person entities=1 version=2 path=nodes/[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-z]{26}", lines[4])
     assert len(lines) == 5
@@ -24,7 +24,7 @@ def test_snapshot_prints_json(shell: Shell, graph: str) -> None:
     view = shell.json("snapshot", "--store", graph, "--branch", "draft")
     names = ["graph_branch", "graph_manifest_version", "graph_commit_id", "internal_schema_version", "datasets"]
     assert list(view) == names
-    assert (view["graph_branch"], view["graph_manifest_version"], view["internal_schema_version"]) == ("draft", 2, 2)
+    assert (view["graph_branch"], view["graph_manifest_version"], view["internal_schema_version"]) == ("draft", 2, 3)
     knows, person = view["datasets"]
     assert list(person) == [
         *("entity_kind", "type_name", "dataset_path"),

@@ -17,14 +17,17 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from tests.commit.graphs import SCHEMA, Operation, evolve_to, put, table_write
+from tests.commit.together import together
 from tests.patience import PATIENCE
 from tests.write.mixed import work
 
@@ -97,6 +100,45 @@ def mutate(job: Job) -> object:
     branch, key = job.get("branch"), job.get("idempotency_key")
     commit = _graph(job).mutate(job["text"], job["params"], branch=branch, idempotency_key=key).commit
     return commit and commit.id
+
+
+PAIR = "query pair($k: String) { insert A { k: $k } insert B { k: $k } }"
+
+
+LINK = 'query link($k: String) { insert AB { from: "s1", to: $k } }'
+"""A mutation that looks up only the ends of its edge, so that only its key tells whether it was made before."""
+
+
+def group(job: Job) -> object:
+    """One group of mutations, each of which adds an id to two tables. Returns the ids of the commits."""
+    graph, branch, text = _graph(job), job.get("branch", MAIN), job.get("text", PAIR)
+    writes = [partial(_mutate, graph, branch, text, name, f"key {name}") for name in job["names"]]
+    made = together(graph, writes, branch)
+    failed = next((one for one in made if isinstance(one, Exception)), None)
+    if failed is not None:
+        raise failed
+    return made
+
+
+def _mutate(graph: Graph, branch: str, text: str, name: str, key: str | None = None) -> str | None:
+    commit = graph.mutate(text, {"k": name}, branch=branch, idempotency_key=key).commit
+    return None if commit is None else commit.id
+
+
+def group_many(job: Job) -> object:
+    """Threads of one process that add ids to two tables. Each acknowledged id is logged."""
+    graph, branch = _graph(job), job.get("branch", MAIN)
+
+    def work(thread: int) -> None:
+        for number in range(job["commits"]):
+            name = f"{job['name']}-{thread}-{number}"
+            _mutate(graph, branch, PAIR, name)
+            with Path(job["log"]).open("a") as log:
+                log.write(f"ok {name}\n")
+
+    with ThreadPoolExecutor(job["threads"]) as pool:
+        list(pool.map(work, range(job["threads"])))
+    return None
 
 
 def merge(job: Job) -> object:
@@ -449,7 +491,20 @@ def consume(job: Job) -> object:
 JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
-        *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
+        *(
+            write,
+            load,
+            mutate,
+            group,
+            group_many,
+            merge,
+            reopen,
+            create,
+            change_schema,
+            create_branch,
+            delete_branch,
+            cleanup,
+        ),
         *(create_tag, delete_tag, reset_branch, pick, apply_schema, update_branch),
         *(clean_many, name_many, merge_many, export_many, load_many, consume),
         *(transact, collect, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),

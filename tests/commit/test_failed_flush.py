@@ -355,6 +355,8 @@ def waiting(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> tuple
         assert staged.wait(PATIENCE)
 
     monkeypatch.setattr(attempts._Write, "_staged", watched)
+    # As in another process: threads of one process take turns, so that they would not write at the same time.
+    monkeypatch.setattr("omnigraph.engine.commit.write", attempts.write)
     return begin, thread
 
 

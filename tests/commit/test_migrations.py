@@ -107,6 +107,29 @@ def test_a_graph_of_format_1_is_migrated_when_it_is_opened_for_writing(place: Pa
         assert list(again.tags) == []
 
 
+def test_a_graph_of_format_2_can_be_read_and_is_migrated_when_it_is_opened_for_writing(place: Path) -> None:
+    with create(place) as graph:
+        graph.branches.create("dev")
+        put(graph, ["own"], branch="dev")
+        store = graph.session.store
+        ledger = store.manifest.open()
+        assert ledger is not None
+        schema = ledger.schema.with_metadata({**(ledger.schema.metadata or {}), STAMP.encode(): b"2"})
+        store.manifest.publish(ledger, range(len(ledger.parts)), [], schema=schema)
+    with open(place, read_only=True) as reader:
+        assert reader.session.format == 2
+        assert ids(reader) == sorted(SEED)
+    with open(place) as writer:
+        assert writer.session.format == CURRENT
+        put(writer, ["new"])
+        put(writer, ["new"], branch="dev")
+        assert ids(writer, branch="dev") == sorted([*SEED, "own", "new"])
+        assert writer.verify().ok
+    with open(place, read_only=True) as reader:
+        assert reader.session.format == CURRENT
+        assert ids(reader) == sorted([*SEED, "new"])
+
+
 @pytest.mark.parametrize("point", [f"{Failpoint.MIGRATION_REF_WRITTEN}#2", Failpoint.MIGRATION_STAMPED])
 def test_a_killed_migration_is_repeated(children: Children, place: Path, point: str) -> None:
     _first_format(place)

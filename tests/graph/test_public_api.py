@@ -26,7 +26,7 @@ OPTIONS = {
     requests.WriteOptions: (requests.TransactionRequest, {"branch"}),
     requests.LoadOptions: (requests.LoadRequest, {"branch"}),
     requests.MergeOptions: (requests.MergeRequest, {"source", "into", "expect_source"}),
-    requests.PickOptions: (requests.RevertRequest, {"commit", "branch"}),
+    requests.PickOptions: (requests.RevertRequest, {"commit", "branch", "member"}),
     requests.RestoreOptions: (requests.RestoreRequest, {"type_name", "ids", "at", "branch"}),
     requests.EmbedOptions: (requests.EmbedRequest, {"branch"}),
     requests.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),

@@ -20,7 +20,7 @@ from omnigraph.changes.diff import Reading, listed, parse_ops
 from omnigraph.changes.row_images import OPS, ChangeOp, changes_of
 from omnigraph.changes.schema_boundary import is_boundary
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
-from omnigraph.commit.manifest import Commit, TableId
+from omnigraph.commit.manifest import Commit, TableId, member_json
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
     ChangeCursorError,
@@ -170,13 +170,13 @@ class EntityChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCause:
-    """The commit that caused changes."""
+    """The commit that caused changes. The members of a group list the entities that each of them changed."""
 
     commit: Commit
 
     def to_json(self) -> dict[str, Any]:
         commit = self.commit
-        members = {
+        members: dict[str, Any] = {
             "graph_commit_id": commit.id,
             "parent_commit_id": commit.parent,
             "merged_parent_commit_id": commit.merged_parent,
@@ -184,6 +184,8 @@ class ChangeCause:
             "actor_id": commit.actor,
             "authored_at": commit.created_at,
         }
+        if commit.members:
+            members["members"] = [member_json(member) for member in commit.members]
         return members if commit.message is None else members | {"message": commit.message}
 
 

@@ -21,7 +21,7 @@ from omnigraph.errors.source import printable
 if TYPE_CHECKING:
     from omnigraph.changes.commit_page import ChangePage
     from omnigraph.changes.diff import Diff
-    from omnigraph.commit.manifest import Commit, TypeCounts
+    from omnigraph.commit.manifest import Commit, Member, TypeCounts
     from omnigraph.graph import Graph
 
 
@@ -91,6 +91,8 @@ def full_lines(commits: Sequence[Commit]) -> Iterator[str]:
             parts.append(f"kind={found.writer}")
         if found.totals is not None:
             parts.append(f"changes={quoted(shown_counts(found))}")
+        if found.members:
+            parts.append(f"members={len(found.members)}")
         if found.message is not None:
             parts.append(f"message={quoted(found.message)}")
         yield " ".join(parts)
@@ -107,7 +109,7 @@ def history_lines(commits: Sequence[Commit], removed: Collection[str] = ()) -> I
             f"{iso_time(found.created_at)[:19].replace('T', ' ')}",
             found.writer or "",
             shown_counts(found),
-            found.actor or "",
+            cut(found.recorded_actor or ""),
             "not kept" if found.id in removed else "",
             shown_message(found),
         )
@@ -182,13 +184,22 @@ def show(commit_id: str, uri_option: str | None, store: str | None, changes: boo
             return
         counts = {one.key: _signed(one) for one in found.counts or ()}
         shown = {"graph_branch": found.branch, "created_at": iso_time(found.created_at), "counts": counts}
-        print_members(members | shown)
+        print_members({name: value for name, value in members.items() if name != "members"} | shown)
+        for member in found.members:
+            click.echo(printable(f"member {member.id}: {_shown_member(member)}"))
         if changes:
             click.echo()
             if diff is None:
                 click.echo("the first commit has no parent, so it has no changes")
             else:
                 print_diff(diff, DEFAULT_LIMIT)
+
+
+def _shown_member(member: Member) -> str:
+    """The actor, the counts and the labels of a member of a group, on one line."""
+    parts = [] if member.actor is None else [f"actor={member.actor}"]
+    parts += [f"{one.key}={_signed(one)}" for one in member.counts]
+    return " ".join([*parts, *(f"{name}={quoted(value)}" for name, value in member.labels)])
 
 
 def _changes_of(graph: Graph, commit: Commit) -> Diff:

@@ -11,7 +11,6 @@ import click
 from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, address_options, begin_write, open_to_read, state_options
-from omnigraph.commit.format_version import CURRENT
 
 if TYPE_CHECKING:
     from omnigraph.commit.audit import RecoveryRecord
@@ -55,7 +54,7 @@ def snapshot(
     with open_to_read(address(uri, uri_option, store)) as graph:
         moment = at if isinstance(at, datetime) else None
         commit = at if isinstance(at, str) else None
-        members = snapshot_json(graph.snapshot(branch=branch, commit=commit, at=moment))
+        members = snapshot_json(graph.snapshot(branch=branch, commit=commit, at=moment), graph.session.format)
     if as_json:
         print_json(members)
         return
@@ -70,7 +69,7 @@ def snapshot(
         )
 
 
-def snapshot_json(view: Snapshot) -> dict[str, Any]:
+def snapshot_json(view: Snapshot, format_: int) -> dict[str, Any]:
     from omnigraph.lang.schema.type_key import TypeKey
 
     datasets = []
@@ -90,7 +89,7 @@ def snapshot_json(view: Snapshot) -> dict[str, Any]:
         "graph_branch": view.branch,
         "graph_manifest_version": view.manifest_version,
         "graph_commit_id": view.commit.id,
-        "internal_schema_version": CURRENT,
+        "internal_schema_version": format_,
         "datasets": datasets,
     }
 

@@ -60,14 +60,15 @@ def _pick_options(theirs: str) -> Callable[[F], F]:
 @click.command()
 @click.argument("commit_id", metavar="COMMIT")
 @click.option("--branch", metavar="BRANCH", default="main", help="Branch that gets the commit.  [default: main]")
+@click.option("--member", metavar="ID", help="Undo only this member of COMMIT, which 'commit show' lists.")
 @_pick_options("the parent of COMMIT")
-def revert(commit_id: str, branch: str, **given: Any) -> None:
+def revert(commit_id: str, branch: str, member: str | None, **given: Any) -> None:
     """Undo the changes of COMMIT on a branch, as a new commit. Later changes stay.
 
     If the branch has changed the same rows since then, there are conflicts. Then nothing is written and the exit code
     is 1, also for a preview.
     """
-    _run("revert", commit_id, {"branch": branch}, **given)
+    _run("revert", commit_id, {"branch": branch} | ({} if member is None else {"member": member}), **given)
 
 
 @click.command("cherry-pick")

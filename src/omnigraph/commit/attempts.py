@@ -21,7 +21,7 @@ from dataclasses import replace
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.lineage import find_all_idempotent, find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.publish import commit_staged
 from omnigraph.commit.read_set import SCHEMA, ReadConflict, ReadSet, tracked
@@ -294,6 +294,8 @@ class _Write:
             self._staging.abandon()
             return head
         if prepared.on_head or prepared.merged_parent is not None:
+            return head
+        if find_all_idempotent(current, prepared.keys):
             return head
         conflict = reads.find_conflict(self._store.tables, view, current)
         if conflict is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.commit.format_version import CURRENT
+from omnigraph.commit.format_version import CURRENT, READABLE
 from omnigraph.commit.location import end_copied_leases
 from omnigraph.commit.manifest import MAIN, STAMP
 from omnigraph.commit.migrations import MIGRATIONS
@@ -41,7 +41,7 @@ def upgrade_format(store: Store, *, read_only: bool) -> int:
         if ledger is None:
             raise CorruptionError("the manifest is missing")
         stamp = read_format(ledger)
-        if stamp == CURRENT:
+        if stamp == CURRENT or (read_only and READABLE <= stamp < CURRENT):
             return stamp
         if stamp > CURRENT:
             raise FormatError(

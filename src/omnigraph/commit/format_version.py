@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
-CURRENT = 2
+CURRENT = 3
 """The format that this release writes."""
+
+READABLE = 2
+"""The oldest format that this release reads without a migration."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -309,14 +309,32 @@ def expected_commit_id(store: Store, text: str) -> str:
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
-    """The commit with an idempotency key on this branch, if there is one.
+    """The commit with an idempotency key on this branch, if there is one. For a member of a group, as it sees it.
 
     A key belongs to one branch: a new branch inherits commits, but not their keys. An undone commit does not
     count. The commit that undoes it has the same key and the same operation id, so it does not count, either.
     """
-    if key is None:
-        return None
-    rows = view.ledger.read(filter=pc.field("idempotency_key") == key)
-    found = [one for one in view.ledger.decoded(rows, read_commits) if one.ledger == view.ledger.branch]
-    made = Counter(commit.operation_id for commit in found)
-    return next((commit for commit in found if commit.operation_id is None or made[commit.operation_id] == 1), None)
+    return None if key is None else find_all_idempotent(view, [key]).get(key)
+
+
+def find_all_idempotent(view: Manifest, keys: Collection[str]) -> dict[str, Commit]:
+    """The commits with some idempotency keys on this branch, by key, as `find_idempotent` returns them."""
+    if not keys:
+        return {}
+    rows = view.ledger.read(filter=pc.field("idempotency_key").isin(list(keys)))
+    commits = view.ledger.decoded(rows, read_commits)
+    groups = rows.filter(pc.equal(rows["object_type"], RowKind.MEMBER_KEY.value))["metadata"].unique().to_pylist()
+    if groups:
+        is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
+        of_groups = view.ledger.read(filter=pc.field("object_id").isin(groups) & is_commit)
+        commits += view.ledger.decoded(of_groups, read_commits)
+    own = [commit for commit in commits if commit.ledger == view.ledger.branch]
+    made = Counter(commit.operation_id for commit in own)
+    found: dict[str, Commit] = {}
+    for commit in own:
+        if commit.operation_id is None or made[commit.operation_id] == 1:
+            of_members = [commit.for_member(member.id) for member in commit.members]
+            for one in (commit, *of_members):
+                if one.idempotency_key in keys:
+                    found.setdefault(str(one.idempotency_key), one)
+    return found

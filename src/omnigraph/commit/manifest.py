@@ -10,7 +10,7 @@ head, even if the branches of these commits were deleted. `manifest_rows` encode
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -90,6 +90,26 @@ class TypeCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One write of a group: a commit that publishes the writes of several threads.
+
+    Attributes:
+        actor: who wrote.
+        labels: its labels, as those of a commit.
+        idempotency_key: its idempotency key.
+        counts: the number of entities that it changed by type.
+        changed: the ids of these entities by type key. No two members of a commit change the same entity.
+    """
+
+    id: str
+    actor: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    idempotency_key: str | None = None
+    counts: tuple[TypeCounts, ...] = ()
+    changed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One commit of the graph.
 
@@ -104,6 +124,10 @@ class Commit:
         generation: 1 more than the highest generation of its parents; None for a commit of an older release.
         counts: the number of changed entities by type, without types that did not change; None for a commit of an older
             release, and for commits that undo others.
+        members: the writes of a group, in order; empty for the commit of one write. The actor of the group is that of
+            all members, or None if they differ.
+        member: the id of the only member that this object shows. Its actor, labels, key and counts are those of the
+            member.
     """
 
     id: str
@@ -121,6 +145,48 @@ class Commit:
     ledger: str | None = None
     generation: int | None = None
     counts: tuple[TypeCounts, ...] | None = None
+    members: tuple[Member, ...] = ()
+    member: str | None = None
+
+    def of_members(self, members: tuple[Member, ...]) -> Commit:
+        """This commit with the writes of a group. A group of one is the commit of that write."""
+        if len(members) == 1:
+            (only,) = members
+            return replace(self, actor=only.actor, labels=only.labels, idempotency_key=only.idempotency_key)
+        actors = {member.actor for member in members}
+        return replace(self, actor=actors.pop() if len(actors) == 1 else None, members=members)
+
+    def for_member(self, member_id: str) -> Commit:
+        """The commit as its member sees it, as if it had been committed alone. Other commits stay as they are."""
+        found = next((member for member in self.members if member.id == member_id), None)
+        if found is None:
+            return self
+        return replace(
+            self,
+            actor=found.actor,
+            labels=found.labels,
+            idempotency_key=found.idempotency_key,
+            counts=found.counts,
+            members=(),
+            member=found.id,
+        )
+
+    def for_entity(self, key: str, entity_id: str) -> Commit:
+        """The commit as the member sees it that changed an entity. The type may have been renamed since."""
+        having = [member for member in self.members if any(entity_id in ids for _, ids in member.changed)]
+        exact = [member for member in having if entity_id in dict(member.changed).get(key, ())]
+        found = exact or having
+        return self.for_member(found[0].id) if len(found) == 1 else self
+
+    def is_by(self, actor: str) -> bool:
+        """Whether the actor made the commit, or one of its members."""
+        return self.actor == actor or any(member.actor == actor for member in self.members)
+
+    @property
+    def recorded_actor(self) -> str | None:
+        """The actor for the recovery audit: those of all members, separated by commas."""
+        actors = sorted({member.actor for member in self.members if member.actor is not None})
+        return ", ".join(actors) if self.actor is None and actors else self.actor
 
     @property
     def totals(self) -> TypeCounts | None:
@@ -218,8 +284,8 @@ class Change:
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:
-    """A commit as a JSON object, for listings."""
-    return {
+    """A commit as a JSON object, for listings. Only groups have `members`, and only answers to members `member_id`."""
+    members: dict[str, Any] = {
         "graph_commit_id": commit.id,
         "graph_branch": None if commit.branch == MAIN else commit.branch,
         "graph_manifest_version": commit.manifest_version,
@@ -230,12 +296,26 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "message": commit.message,
         "labels": dict(commit.labels),
         "kind": commit.writer,
-        "counts": None if commit.counts is None else {one.key: _counts_json(one) for one in commit.counts},
+        "counts": None if commit.counts is None else _counts_json(commit.counts),
+    }
+    if commit.members:
+        members["members"] = [member_json(member) for member in commit.members]
+    return members if commit.member is None else members | {"member_id": commit.member}
+
+
+def member_json(member: Member) -> dict[str, Any]:
+    """A member of a group as a JSON object."""
+    return {
+        "member_id": member.id,
+        "actor_id": member.actor,
+        "labels": dict(member.labels),
+        "counts": _counts_json(member.counts),
+        "changed": {key: list(ids) for key, ids in member.changed},
     }
 
 
-def _counts_json(counts: TypeCounts) -> dict[str, int]:
-    return {"inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}
+def _counts_json(counts: Iterable[TypeCounts]) -> dict[str, dict[str, int]]:
+    return {one.key: {"inserted": one.inserted, "updated": one.updated, "deleted": one.deleted} for one in counts}
 
 
 def default_ledger(branch: str) -> str | None:

@@ -20,6 +20,7 @@ from omnigraph.commit.manifest import (
     Commit,
     DroppedData,
     Manifest,
+    Member,
     TableId,
     TablePin,
     TypeCounts,
@@ -38,6 +39,8 @@ class RowKind(StrEnum):
     GRAPH_COMMIT = "graph_commit"
     ANCESTOR = "ancestor"
     GRAPH_HEAD = "graph_head"
+    MEMBER_KEY = "member_key"
+    """The idempotency key of a member of a group. Its metadata is the id of the commit."""
 
 
 def state_rows(
@@ -70,7 +73,7 @@ def state_rows(
                 "table_version": version,
             }
         )
-    rows += [_commit_row(commit) for commit in commits]
+    rows += _lineage_rows(commits)
     hard = [[one.manifest_version, one.key, one.path, one.version] for one in dropped_data]
     rows.append(
         {
@@ -133,6 +136,30 @@ def commit_rows(commits: Iterable[Commit]) -> pa.Table:
     return _table([_commit_row(commit) for commit in commits])
 
 
+def lineage_rows(commits: Iterable[Commit]) -> pa.Table:
+    """The rows of commits, and of the idempotency keys of their members."""
+    return _table(_lineage_rows(commits))
+
+
+def _lineage_rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
+    commits = list(commits)
+    rows = [_commit_row(commit) for commit in commits]
+    for commit in commits:
+        rows += [
+            {
+                "object_id": f"member:{commit.id}:{member.id}",
+                "object_type": RowKind.MEMBER_KEY.value,
+                "table_key": "",
+                "metadata": commit.id,
+                "table_version": commit.manifest_version,
+                "idempotency_key": member.idempotency_key,
+            }
+            for member in commit.members
+            if member.idempotency_key is not None
+        ]
+    return rows
+
+
 def _commit_row(commit: Commit) -> dict[str, Any]:
     return {
         "object_id": commit.id,
@@ -173,6 +200,8 @@ def _commit_json(commit: Commit) -> dict[str, Any]:
         members["ledger"] = commit.ledger
     if commit.counts is not None:
         members["counts"] = dump_counts(commit.counts)
+    if commit.members:
+        members["members"] = dump_members(commit.members)
     return members | ({"labels": dict(commit.labels)} if commit.labels else {})
 
 
@@ -184,6 +213,34 @@ def dump_counts(counts: Sequence[TypeCounts]) -> dict[str, list[int]]:
 def read_counts(members: Mapping[str, Sequence[int]] | None) -> tuple[TypeCounts, ...] | None:
     """Decode the numbers of changed entities of a commit; None if the commit does not record them."""
     return None if members is None else tuple(TypeCounts(key, *numbers) for key, numbers in sorted(members.items()))
+
+
+def dump_members(members: Iterable[Member]) -> list[dict[str, Any]]:
+    """Encode the members of a group."""
+    return [
+        {"id": one.id}
+        | ({} if one.actor is None else {"actor": one.actor})
+        | ({} if one.idempotency_key is None else {"idempotency_key": one.idempotency_key})
+        | ({"labels": dict(one.labels)} if one.labels else {})
+        | ({"counts": dump_counts(one.counts)} if one.counts else {})
+        | ({"changed": {key: list(ids) for key, ids in one.changed}} if one.changed else {})
+        for one in members
+    ]
+
+
+def read_members(members: Iterable[Mapping[str, Any]]) -> tuple[Member, ...]:
+    """Decode the members of a group."""
+    return tuple(
+        Member(
+            one["id"],
+            one.get("actor"),
+            tuple(sorted(one.get("labels", {}).items())),
+            one.get("idempotency_key"),
+            read_counts(one.get("counts", {})) or (),
+            tuple((key, tuple(ids)) for key, ids in sorted(one.get("changed", {}).items())),
+        )
+        for one in members
+    )
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -298,8 +355,9 @@ def has_commit(ledger: LedgerVersion, commit_id: str) -> bool:
 
 
 def _commit(members: dict[str, Any], branch: str, version: int) -> Commit:
-    optional = {name: members.get(name) for name in _OPTIONAL}
+    optional: dict[str, Any] = {name: members.get(name) for name in _OPTIONAL}
     labels = tuple(sorted(members.get("labels", {}).items()))
     optional["ledger"] = members.get("ledger", default_ledger(branch))
     optional["counts"] = read_counts(members.get("counts"))
+    optional["members"] = read_members(members.get("members", ()))
     return Commit(members["id"], branch, version, created_at=members["created_at"], labels=labels, **optional)

@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from omnigraph.commit.manifest import SCHEMA, Change, Commit, DroppedData, Manifest, TablePin
-from omnigraph.commit.manifest_rows import commit_rows, state_rows
+from omnigraph.commit.manifest_rows import lineage_rows, state_rows
 from omnigraph.storage.ledger import LedgerVersion
 
 TAIL_COMMITS = 64
 """Maximum number of commits and ancestors in the state. If there are more, they move to a new part."""
+
+MEMBERS_PER_COMMIT = 4
+"""Number of members of a group that count as one more commit, because every publish writes the state again."""
 
 FAN_IN = 4
 """Number of parts that are merged into one larger part."""
@@ -55,9 +58,10 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         ancestors = pa.concat_tables([ancestors, change.ancestors])
     keep = list(range(len(manifest.ledger.parts) - 1))
     add: list[pa.Table] = []
-    if (rows := len(commits) + ancestors.num_rows) > TAIL_COMMITS:
+    members = sum(len(one.members) // MEMBERS_PER_COMMIT for one in commits)
+    if (rows := len(commits) + ancestors.num_rows) + members > TAIL_COMMITS:
         keep, folded = _fold(manifest.ledger, keep, rows)
-        add.append(pa.concat_tables([*folded, ancestors, commit_rows(commits)]))
+        add.append(pa.concat_tables([*folded, ancestors, lineage_rows(commits)]))
         commits, ancestors = (), SCHEMA.empty_table()
     schema_hash = change.schema_hash or manifest.schema_hash
     hard = _dropped_data(manifest, change, commit, tables)

@@ -75,5 +75,11 @@ def _stamp(store: Store, number: int) -> None:
     reach(Failpoint.MIGRATION_STAMPED)
 
 
-MIGRATIONS: Mapping[int, Migration] = {1: _references}
+def _groups(store: Store) -> None:
+    """Format 2 to 3: commits may have members. Older releases would not find the idempotency keys of members."""
+    with store.exclusive(MAIN):
+        _stamp(store, 3)
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _references, 2: _groups}
 """The migration from each older format to the next, by the number of the older format."""

@@ -177,6 +177,7 @@ def _overtaken(
 
 def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: StagedWrites) -> Sidecar:
     operation = ulid_now()
+    counts = staging.counts if prepared.counts is None else prepared.counts
     commit = Commit(
         id=ulid_now(),
         branch=request.branch,
@@ -192,8 +193,10 @@ def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Mani
         idempotency_key=request.idempotency_key,
         ledger=view.ledger.branch,
         generation=1 + max(generation_of(store, view), prepared.merged_generation),
-        counts=staging.counts if prepared.counts is None else prepared.counts,
+        counts=counts,
     )
+    if prepared.members is not None:
+        commit = commit.of_members(prepared.members(view, counts))
     return Sidecar(
         operation,
         Owner.here(),

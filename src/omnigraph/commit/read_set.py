@@ -7,7 +7,7 @@ change. So a row that appears later conflicts, too, if the write looked for it a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -83,6 +83,39 @@ class ReadSet:
     @property
     def keys(self) -> set[str]:
         return self.whole | {key for key, _, _ in self.lookups} | {key for key, _ in self.filters}
+
+    @property
+    def keys_by_content(self) -> set[str]:
+        """The tables that were read by other columns than the id, but not as a whole."""
+        return {key for key, by, _ in self.lookups if by != _ID} | {key for key, _ in self.filters}
+
+    def add(self, other: ReadSet) -> None:
+        """Add another read set."""
+        self.whole |= other.whole
+        self.lookups += other.lookups
+        self.filters += other.filters
+
+    def has_one_of(self, key: str, ids: pa.Array, images: Iterable[pa.Table]) -> bool:
+        """Whether one of some changed rows is in the read set.
+
+        Args:
+            key: the table.
+            ids: the ids of the rows.
+            images: the rows before and after their change, where they exist, for a table in `keys_by_content`.
+        """
+        if key in self.whole:
+            return True
+        lookups = [(by, values) for read, by, values in self.lookups if read == key]
+        if any(by == _ID and pc.any(pc.is_in(ids, value_set=values)).as_py() for by, values in lookups):
+            return True
+        filters = [condition for read, condition in self.filters if read == key]
+        for rows in images:
+            for by, values in lookups:
+                if by != _ID and pc.any(pc.is_in(rows[by], value_set=_like(values, rows[by]))).as_py():
+                    return True
+            if any(rows.filter(condition).num_rows for condition in filters):
+                return True
+        return False
 
     def find_conflict(self, tables: TableStorage, before: Manifest, after: Manifest) -> ReadConflict | None:
         """The first conflict between two states of a branch; None if nothing in the read set changed."""

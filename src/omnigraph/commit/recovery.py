@@ -339,7 +339,7 @@ def _record(
             sidecar.operation_id,
             commit.id if commit else None,
             kind,
-            sidecar.commit.actor,
+            sidecar.commit.recorded_actor,
             sidecar.kind.value,
             sidecar.branch,
             tuple(outcomes),

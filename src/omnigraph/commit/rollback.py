@@ -20,7 +20,7 @@ from omnigraph.commit.audit import TableOutcome
 from omnigraph.commit.clock import commit_time
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
+from omnigraph.commit.manifest import Change, Commit, Manifest, Member, TablePin
 from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, OmnigraphError
@@ -98,8 +98,13 @@ def undo(
         None if before.schema_hash == view.schema_hash else before.schema_hash,
         undone=published.manifest_version,
     )
-    # A retry with the idempotency key of the write finds that it was undone.
-    commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
+    # A retry with the idempotency key of the write, or of a member, finds that it was undone.
+    keys = [member for member in sidecar.commit.members if member.idempotency_key is not None]
+    commit = replace(
+        _undoing(store, sidecar, view),
+        idempotency_key=sidecar.commit.idempotency_key,
+        members=tuple(Member(member.id, idempotency_key=member.idempotency_key) for member in keys),
+    )
     if published.merged_parent is not None:
         # The undo removes all rows that came from the merged branch, so this branch must not count as merged.
         commit = replace(commit, parent=before.head.id)

@@ -15,7 +15,7 @@ import orjson
 
 from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, default_ledger, models_of
-from omnigraph.commit.manifest_rows import commit_rows, dump_counts, read_counts
+from omnigraph.commit.manifest_rows import commit_rows, dump_counts, dump_members, read_counts, read_members
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
@@ -32,6 +32,9 @@ ADOPTING_VERSION = 3
 
 HARD_DROP_VERSION = 4
 """Version number of the sidecar of a schema change with hard drops. Older releases would lose the hard drops."""
+
+GROUP_VERSION = 5
+"""Version number of the sidecar of a group. Older releases would lose its members."""
 
 _NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
@@ -173,6 +176,8 @@ class Sidecar:
         version = SIDECAR_VERSION if self.adopted is None else ADOPTING_VERSION
         if self.schema is not None and self.schema.hard:
             version = HARD_DROP_VERSION
+        if self.commit.members:
+            version = GROUP_VERSION
         version = ROLLBACK_VERSION if self.rollback_only else version
         members = with_checksum({"sidecar_version": version, **_plain(self)})
         return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
@@ -187,9 +192,13 @@ class Sidecar:
         try:
             members = verify_checksum(orjson.loads(data))
             version = members["sidecar_version"]
-            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION, ADOPTING_VERSION, HARD_DROP_VERSION):
+            if version not in range(SIDECAR_VERSION, GROUP_VERSION + 1):
                 raise ValueError(f"sidecar version {version} is not known to this release")
-            commit = replace(_commit(members["commit"]), counts=read_counts(members.get("counts")))
+            commit = replace(
+                _commit(members["commit"]),
+                counts=read_counts(members.get("counts")),
+                members=read_members(members.get("members", ())),
+            )
             commit_rows([commit])  # raises if the manifest cannot store the commit
             return cls(
                 members["operation_id"],
@@ -259,6 +268,10 @@ def read_sidecars(objects: ObjectStore) -> tuple[list[Sidecar], list[UnreadableS
     return found, damaged
 
 
+_BESIDE = ("counts", "members", "member")
+"""Fields of a commit that a sidecar does not store in `commit`."""
+
+
 def _plain(sidecar: Sidecar) -> dict[str, Any]:
     commit = sidecar.commit
     return {
@@ -269,9 +282,10 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
         "branch_identifier": sidecar.branch_identifier,
         "kind": sidecar.kind.value,
         "base_head": sidecar.base_head,
-        # Older releases refuse unknown fields in `commit`, so the counts of changed entities are stored beside it.
-        "commit": {f.name: getattr(commit, f.name) for f in fields(commit) if f.name != "counts"}
+        # Older releases refuse unknown fields in `commit`, so newer fields are stored beside it.
+        "commit": {f.name: getattr(commit, f.name) for f in fields(commit) if f.name not in _BESIDE}
         | {"labels": list(commit.labels)},
+        **({"members": dump_members(commit.members)} if commit.members else {}),
         "counts": None if commit.counts is None else dump_counts(commit.counts),
         "tables": [
             {

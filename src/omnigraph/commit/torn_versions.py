@@ -172,7 +172,7 @@ def _quarantine_recorded(store: Store, sidecar: Sidecar, key: str, torn: TornVer
             f"{sidecar.operation_id}-{key}-{torn.version}",
             None,
             RecoveryKind.TORN_FILE_SET_ASIDE,
-            sidecar.commit.actor,
+            sidecar.commit.recorded_actor,
             sidecar.kind.value,
             sidecar.branch,
             (TableOutcome(key, f"{torn.path}: {torn.reason}", torn.version, torn.version - 1),),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.commit_metadata import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
-from omnigraph.commit.manifest import MAIN, Manifest, TypeCounts
+from omnigraph.commit.manifest import MAIN, Manifest, Member, TypeCounts
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
@@ -39,6 +39,9 @@ class Prepared:
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
         touched: for a branch update, finds the ids of the entities of the branch that change, by their type key in the
             branch; None for all entities of a type. The writes do not tell: they apply to the tables of the parent.
+        keys: for a group, the idempotency keys of its members. No commit of the branch may have one of them.
+        members: for a group, returns its members, given the state and the number of entities that the staged writes
+            change. Called right before the sidecar is written.
     """
 
     writes: Sequence[TableWrite]
@@ -52,6 +55,8 @@ class Prepared:
     on_head: bool = False
     matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
     touched: Callable[[], Mapping[str, pa.Array | None]] | None = None
+    keys: Collection[str] = ()
+    members: Callable[[Manifest, tuple[TypeCounts, ...]], tuple[Member, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

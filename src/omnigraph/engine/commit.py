@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.turns import write
 from omnigraph.commit.write_request import Prepare, WriteRequest
 from omnigraph.engine.preconditions import unchanged
 from omnigraph.engine.prepare import PrepareChecked

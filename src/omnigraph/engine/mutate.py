@@ -36,10 +36,15 @@ def mutate(session: Session, request: MutateRequest) -> MutationReceipt:
     commit_request = write_request(session, session.branch_or_default(request.branch), WriterKind.MUTATION, request)
     prepare = prepare_mutation(session, request)
     # Recover before compiling: an interrupted write may change the schema.
-    query = prepare.query(recovered_view(session.store, commit_request.branch))
+    view = recovered_view(session.store, commit_request.branch)
+    query = prepare.query(view)
     commit_request = replace(commit_request, healed=True)
     if request.idempotency_key is not None:
         prepare.digest = of_query(prepare.text, query.name, bind(query.params, prepare.params))
+    elif commit_request.expect_head is None:
+        # Before the turn of this write, because vectors may take long to compute. An earlier commit with the key, or
+        # another head, would make this unnecessary.
+        prepare.mutation(view).read()
     commit = write_tables(session, commit_request, prepare)
     return receipt(commit_request.branch, query.name, session.actor, commit, prepare.digest)
 

@@ -15,11 +15,12 @@ from functools import partial
 from hashlib import sha256
 
 import orjson
+import pyarrow as pa
 
 from omnigraph.commit import snapshots
 from omnigraph.commit.kept_states import kept_state
 from omnigraph.commit.lineage import find_ancestor, find_idempotent, full_commit_id
-from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, Member
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.removal_list import check_present, state_refs
 from omnigraph.commit.sidecar import WriterKind
@@ -33,14 +34,17 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import (
     InputError,
     MergeSchemaError,
+    NotFoundError,
     PickConflictsError,
     PreconditionFailedError,
     VersionReclaimedError,
+    cut,
     shown,
 )
 from omnigraph.merge.choices import Choices
+from omnigraph.merge.compare import Comparer, LocalComparer
 from omnigraph.merge.merge import Merge, Merged, compared_bytes
-from omnigraph.merge.pick_receipt import PICKED, REVERTED, PickOutcome, PickReceipt, earlier_pick
+from omnigraph.merge.pick_receipt import PICKED, REVERTED, REVERTED_MEMBER, PickOutcome, PickReceipt, earlier_pick
 from omnigraph.merge.property_level import merge_level
 from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.write.rules.constraints import MemoryLimit
@@ -54,14 +58,14 @@ def revert(session: Session, request: RevertRequest) -> PickReceipt:
     """Undo the changes of one commit on a branch, as one commit.
 
     Raises:
-        NotFoundError: there is no such branch or commit.
+        NotFoundError: there is no such branch, commit or member.
         InputError: the commit is the first of the graph, or a merge and no parent is given.
         PickConflictsError: conflicts remain that no strategy or resolution decides. Nothing was written.
         MergeSchemaError: the commit changed the schema, or the schemas of the commit and the branch are incompatible.
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the commit or its parent.
     """
-    return _Pick(session, request, WriterKind.REVERT, request.branch).run(request.commit)
+    return _Pick(session, request, WriterKind.REVERT, request.branch, request.member).run(request.commit)
 
 
 def cherry_pick(session: Session, request: CherryPickRequest) -> PickReceipt:
@@ -100,8 +104,17 @@ class _Pick:
         receipt: the receipt of the last attempt, without a commit; None before the first.
     """
 
-    def __init__(self, session: Session, request: PickFields, kind: WriterKind, branch: str | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        request: PickFields,
+        kind: WriterKind,
+        branch: str | None,
+        member: str | None = None,
+    ) -> None:
         self._session = session
+        self._member_name = member
+        self._member: Member | None = None
         self._kind = kind
         self._branch = session.branch_or_default(branch)
         self._request = request
@@ -126,6 +139,7 @@ class _Pick:
         target = store.capture(self._branch) if request.preview else recovered_view(store, self._branch)
         change = _change(session, target, commit_id, request.parent, self._verb)
         self._change = change
+        self._member = None if self._member_name is None else _member(change.commit, self._member_name)
         self._source, self._base = (change.before, change.after) if self._reverts else (change.after, change.before)
         self._digest = None if request.idempotency_key is None else self._request_digest()
         if not request.preview:
@@ -135,7 +149,8 @@ class _Pick:
         self._check_schemas()
         named = (REVERTED if self._reverts else PICKED, change.commit.id)
         message = self._message() if write.message is None else write.message
-        write = replace(write, message=message, labels=(*write.labels, named))
+        of_member = () if self._member is None else ((REVERTED_MEMBER, self._member.id),)
+        write = replace(write, message=message, labels=(*write.labels, named, *of_member))
         with ExitStack() as held:
             # The work record protects the states from cleanup, even while the engine is chosen and started.
             if request.preview:
@@ -147,11 +162,8 @@ class _Pick:
             else:
                 work = held.enter_context(at_work(store.leases, WorkKind.MERGE, self._source, self._base, target))
                 write = replace(write, work=work)
-            exact_from = SPARK_THRESHOLD.amount
-            size = partial(compared_bytes, store, session.schemas, self._source, target, exact_from, self._base)
-            choice = choose_engine(session, request, size)
             budget = memory_budget(request.memory_budget)
-            comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
+            comparer = self._comparer(held, target, budget)
             self._work = Merge(
                 store,
                 self._source,
@@ -173,6 +185,20 @@ class _Pick:
             return last.committed(commit)
         assert commit is not None  # the commit of an earlier request with the same idempotency key
         return earlier_pick(self._kind, self._branch, self._digest, commit)
+
+    def _comparer(self, held: ExitStack, target: Manifest, budget: int) -> Comparer:
+        session, request = self._session, self._request
+        if self._member is not None:
+            # A member changes few entities, so it needs no Spark.
+            keys = {pin.id: key for key, pin in target.tables.items()}
+            pins = self._change.after.tables
+            changed = [(keys.get(pins[key].id), ids) for key, ids in self._member.changed if key in pins]
+            only = {key: pa.array(ids, pa.utf8()) for key, ids in changed if key is not None}
+            return LocalComparer(session.store.tables, budget, only)
+        exact_from = SPARK_THRESHOLD.amount
+        size = partial(compared_bytes, session.store, session.schemas, self._source, target, exact_from, self._base)
+        choice = choose_engine(session, request, size)
+        return held.enter_context(backend_of(choice, request).comparer(session, budget))
 
     def _prepare(self, view: Manifest) -> Prepared:
         merged = self._work.against(view, self._base)
@@ -202,6 +228,7 @@ class _Pick:
             self._session.actor,
             engine=self._work.engine,
             left_out=merged.left_out,
+            member_id=None if self._member is None else self._member.id,
         )
 
     def _check_schemas(self) -> None:
@@ -232,6 +259,8 @@ class _Pick:
         subject = (commit.message or "").strip().partition("\n")[0][:_LONGEST_SUBJECT]
         if not self._reverts:
             return commit.message or f"Pick commit {commit.id}"
+        if self._member is not None:
+            return f"Revert member {self._member.id} of commit {commit.id}"
         if not subject:
             return f"Revert commit {commit.id}"
         if subject.startswith('Revert "') and REVERTED in dict(commit.labels):
@@ -242,8 +271,26 @@ class _Pick:
         """A digest of the request, for idempotency."""
         sides = {key: dict(by_id) for key, by_id in self._choices.by_type.items()}
         ids = self._change.commit.id, self._change.before.head.id
-        parts = [*ids, self._choices.default, sides, self._level]
+        parts = [*ids, self._choices.default, sides, self._level, *([] if self._member is None else [self._member.id])]
         return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _member(commit: Commit, name: str) -> Member:
+    """The member of a commit, given its id or the beginning of it.
+
+    Raises:
+        NotFoundError: the commit has no such member.
+        InputError: several members have ids with this beginning.
+    """
+    if not isinstance(name, str):
+        raise InputError(f"{shown(name)} is not a member of a commit", hint="give the id of a member")
+    found = [member for member in commit.members if name and member.id.startswith(name.upper())]
+    if len(found) > 1:
+        raise InputError(f"'{cut(name)}' is the beginning of {len(found)} members", hint="give more characters")
+    if not found:
+        hint = "'commit show' lists its members" if commit.members else "it has no members: revert the whole commit"
+        raise NotFoundError(f"commit {commit.id} has no member '{cut(name)}'", hint=hint)
+    return found[0]
 
 
 def _change(session: Session, target: Manifest, name: str, parent: int | None, verb: str) -> _Change:

@@ -371,10 +371,15 @@ class PickFields(WriteFields, ExecutionFields):
 
 @dataclass(frozen=True)
 class RevertRequest(PickFields):
-    """A commit whose changes are undone on a branch."""
+    """A commit whose changes are undone on a branch.
+
+    Attributes:
+        member: the only member of the commit whose changes are undone; None for all changes.
+    """
 
     commit: str
     branch: str | None = None
+    member: str | None = None
 
 
 @dataclass(frozen=True)

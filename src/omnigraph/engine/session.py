@@ -46,6 +46,7 @@ class Session:
         blobs: the allowed locations of external blobs; by default none.
 
     Attributes:
+        format: the storage format of the graph.
         schemas: the schemas of branches and old commits.
         compiled: a cache of compiled queries.
         views: a cache of columns and topologies of recent snapshots.
@@ -69,7 +70,7 @@ class Session:
         self.actor = actor
         self.blobs = blobs or BlobPolicy()
         self._embedder = embedder
-        upgrade_format(store, read_only=read_only)
+        self.format = upgrade_format(store, read_only=read_only)
         if not read_only:
             adopt_location(store)
             transaction_branches.reclaim(store)

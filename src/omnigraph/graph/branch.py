@@ -177,9 +177,9 @@ class BranchHandle:
         return merge(self._session, MergeRequest(source, self.name, **options))
 
     @takes(PickOptions)
-    def revert(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
+    def revert(self, commit: str, *, member: str | None = None, **options: Unpack[PickOptions]) -> PickReceipt:
         """Undo the changes of one commit on this branch. See `Graph.revert`."""
-        return revert(self._session, RevertRequest(commit, self.name, **options))
+        return revert(self._session, RevertRequest(commit, self.name, member, **options))
 
     @takes(PickOptions)
     def cherry_pick(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:

@@ -169,7 +169,7 @@ class Commits:
 
         Args:
             branch: the branch; by default the handle's branch.
-            actor: return only commits by this actor.
+            actor: return only commits by this actor, and groups with a member by this actor.
             limit: the maximum number of commits.
             cursor: the cursor of the previous page.
         """
@@ -190,7 +190,7 @@ def _page(found: Iterator[Commit], actor: str | None, limit: int | None, cursor:
         else:
             raise InputError("this cursor does not belong to this history", hint="start without a cursor")
     if actor is not None:
-        found = (commit for commit in found if commit.actor == actor)
+        found = (commit for commit in found if commit.is_by(actor))
     if limit is None:
         return CommitPage(tuple(found), None)
     taken = tuple(islice(found, min(limit, sys.maxsize - 1) + 1))

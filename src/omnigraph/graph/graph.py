@@ -686,7 +686,9 @@ class Graph:
         return merge(self.session, MergeRequest(source, into, **options))
 
     @takes(PickOptions)
-    def revert(self, commit: str, *, branch: str | None = None, **options: Unpack[PickOptions]) -> PickReceipt:
+    def revert(
+        self, commit: str, *, branch: str | None = None, member: str | None = None, **options: Unpack[PickOptions]
+    ) -> PickReceipt:
         """Undo the changes of one commit on a branch, as a new commit. Later changes stay.
 
         This is a three-way merge. Its base is the commit, and the parent of the commit is merged into the branch. If
@@ -696,6 +698,7 @@ class Graph:
         Args:
             commit: the commit to undo, or a tag.
             branch: the branch that gets the new commit; by default the handle's branch.
+            member: undo only this member of the commit: its id, or the beginning of its id. By default, all changes.
             parent: for a merge commit, the parent that its changes are relative to: 1 is the head of the branch before
                 the merge, 2 the head of the merged branch.
             strategy: the side that wins every conflict: `ours` is the branch, `theirs` the parent of the commit.
@@ -730,14 +733,14 @@ class Graph:
             True
 
         Raises:
-            NotFoundError: there is no such branch or commit.
+            NotFoundError: there is no such branch, commit or member.
             InputError: the commit is the first of the graph, or it is a merge and no parent is given.
             PickConflictsError: there are unresolved conflicts.
             MergeSchemaError: the commit changed the schema, or the schemas of commit and branch are incompatible.
             PreconditionFailedError: the head of the branch is not the expected one.
             VersionReclaimedError: cleanup has removed the commit or its parent.
         """
-        return revert(self.session, RevertRequest(commit, branch, **options))
+        return revert(self.session, RevertRequest(commit, branch, member, **options))
 
     @takes(PickOptions)
     def cherry_pick(self, commit: str, into: str | None = None, **options: Unpack[PickOptions]) -> PickReceipt:

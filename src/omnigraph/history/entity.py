@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from omnigraph.commit.manifest import Commit, Manifest, commit_json
 from omnigraph.commit.store import Store
@@ -180,7 +180,7 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
     ranges = tuple((older.id, newer.id) for older, newer in chain.gaps)
     if not changes and newest is None:
         raise _never_existed(view.branch, key, entity_id, kept_from, ranges)
-    changes = tuple(_with_ends(change, _ends(key)) for change in changes)
+    changes = tuple(_with_ends(_by_member(change, key, entity_id), _ends(key)) for change in changes)
     return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete), ranges)
 
 
@@ -295,7 +295,16 @@ def blame(
     wanted = list(row.values) if stored is None else [stored]
     never_updated = {row.identities.get(name, name) for name in fixed}
     found = _origins(history, history.chain(view.head), row, wanted, follow=follow, fixed=never_updated)
-    return tuple(BlamedValue(ends.get(name, name), row.values[name], *found[name]) for name in wanted)
+    values = [BlamedValue(ends.get(name, name), row.values[name], *found[name]) for name in wanted]
+    return tuple(_by_member(value, key, entity_id) for value in values)
+
+
+_Found = TypeVar("_Found", LoggedChange, BlamedValue)
+
+
+def _by_member(found: _Found, key: str, entity_id: str) -> _Found:
+    """A change or a value that a group made, with the commit as the member sees it that changed the entity."""
+    return found if found.commit is None else replace(found, commit=found.commit.for_entity(key, entity_id))
 
 
 def _ends(key: str) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -238,11 +238,15 @@ class LocalComparer:
     Args:
         tables: the table storage.
         budget: bytes of rows that stay in memory.
+        only: the ids of the entities to compare, by type key; None for all entities.
     """
 
-    def __init__(self, tables: TableStorage, budget: int = DEFAULT_BUDGET) -> None:
+    def __init__(
+        self, tables: TableStorage, budget: int = DEFAULT_BUDGET, only: Mapping[str, pa.Array] | None = None
+    ) -> None:
         self._tables = tables
         self._budget = budget
+        self._only = only
         self.parts = 0
         """The number of partitions that were compared."""
 
@@ -251,16 +255,24 @@ class LocalComparer:
         return "local"
 
     def aligned(self, tables: TableStorage) -> LocalComparer:
-        return LocalComparer(tables, self._budget)
+        return LocalComparer(tables, self._budget, self._only)
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         located = LocatedRows.find(self._tables, versions)
         collected = Collected(versions, self._budget)
         for sides in self._scanned(versions) if located is None else self._taken(located):
             self.parts += 1
-            collected.add(compare_sides(versions, sides, choice))
+            collected.add(compare_sides(versions, self._chosen(versions.key, sides), choice))
         found = collected.compared()
         return found if located is None else replace(found, known=located.known(self._tables))
+
+    def _chosen(self, key: str, sides: Sides) -> Sides:
+        """The rows of the entities to compare."""
+        if self._only is None:
+            return sides
+        ids = self._only.get(key, _NONE)
+        base, source, target = (rows.filter(pc.is_in(rows["id"], value_set=ids)) for rows in sides)
+        return base, source, target
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]

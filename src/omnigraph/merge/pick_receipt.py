@@ -19,6 +19,9 @@ from omnigraph.write.receipt import other_request
 REVERTED, PICKED = "reverted_commit", "picked_commit"
 """Labels with the id of the commit that was reverted or picked."""
 
+REVERTED_MEMBER = "reverted_member"
+"""Label with the id of the only member of the commit that was reverted."""
+
 
 class PickOutcome(StrEnum):
     """The outcome of a revert or a cherry-pick."""
@@ -54,6 +57,7 @@ class PickReceipt:
         engine: where rows were compared: `local` or `spark`.
         left_out: types and properties that the commit has changed, and that the schema of the branch does not have.
         previewed: the first changes of a preview, with their values; at most 100.
+        member_id: the only member of the commit that was reverted; None if the whole commit was.
     """
 
     commit_id: str
@@ -72,6 +76,7 @@ class PickReceipt:
     engine: str = "local"
     left_out: tuple[str, ...] = ()
     previewed: tuple[PreviewedChange, ...] = ()
+    member_id: str | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -82,6 +87,7 @@ class PickReceipt:
         """The receipt as a JSON object, which is the same in all interfaces."""
         return {
             "commit_id": self.commit_id,
+            **({} if self.member_id is None else {"member_id": self.member_id}),
             "parent_id": self.parent_id,
             "branch": self.branch,
             "outcome": self.outcome.value,
@@ -109,6 +115,8 @@ class PickReceipt:
             "resolved": self.resolved,
         }
         members |= {name: getattr(self, name) for name in ("edges_kept", "edges_omitted") if getattr(self, name)}
+        if self.member_id is not None:
+            members["member"] = self.member_id
         if self.left_out:
             members["left_out"] = list(self.left_out)
         if digest is not None:
@@ -147,4 +155,5 @@ def earlier_pick(kind: WriterKind, branch: str, digest: str | None, commit: Comm
         actor=commit.actor,
         commit=commit,
         left_out=tuple(stored.get("left_out", ())),
+        member_id=stored.get("member"),
     )

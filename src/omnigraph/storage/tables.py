@@ -62,6 +62,11 @@ class TableStorage:
         self.datasets = Datasets(root, options)
         self._sync = sync
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether files are flushed before a commit is acknowledged."""
+        return self._sync is not None
+
     def at(self, ref: TableRef) -> TableView:
         """One exact version of a table, for reading and staging. Opens nothing yet."""
         return TableView(self.datasets, ref)

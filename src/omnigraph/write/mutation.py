@@ -155,11 +155,7 @@ class Mutation:
             ResourceLimitError: the rows that an update matches exceed the memory budget.
             KeyConflictError: an entity must be new but exists.
         """
-        if self._read is None:
-            request = Request(bind(self.query.params, self._params), self._now)
-            steps = read_statements(self.accepted, self._write, request, self._embedder, self._tally)
-            self._read = request, steps
-        request, steps = self._read
+        request, steps = self.read()
         execution = _Execution(self.accepted, request, snapshot, self._embedder, self._tally)
         for step in steps:
             execution.run(step)
@@ -168,6 +164,20 @@ class Mutation:
         if self._digest is not None:
             labels.append((REQUEST, self._digest))
         return Prepared(execution.writes(self._blobs), tuple(labels), matched=self.matched)
+
+    def read(self) -> tuple[Request, tuple[Step, ...]]:
+        """Convert the statements and compute their vectors. This does not read the graph, and is done once.
+
+        Raises:
+            ParameterError: a parameter is missing or has the wrong type.
+            BadRowsError: a value does not fit its property.
+            EmbeddingError: a text cannot be embedded.
+        """
+        if self._read is None:
+            request = Request(bind(self.query.params, self._params), self._now)
+            steps = read_statements(self.accepted, self._write, request, self._embedder, self._tally)
+            self._read = request, steps
+        return self._read
 
     def matched(self, snapshot: Snapshot) -> list[tuple[str, pa.Array]]:
         """For each update and delete, the type key and the ids of the stored entities that its condition matches.

@@ -1,0 +1,80 @@
+"""Threads that write to one branch take turns: they neither slow each other down nor overtake each other.
+
+The writes here have a message, so that each of them is a commit of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.commit.together import together, turn_taken
+
+import omnigraph
+from omnigraph.commit import attempts
+from omnigraph.errors import WriteTimeoutError
+from omnigraph.graph import Graph
+
+SCHEMA = "node P { name: String @key  age: I32? }"
+ADD = "query add($name: String) { insert P { name: $name } }"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
+        yield graph
+
+
+def names(graph: Graph) -> list[str]:
+    return sorted(graph.snapshot().scan("node:P", columns=["id"])["id"].to_pylist())
+
+
+def test_threads_write_in_the_order_of_their_requests(graph: Graph) -> None:
+    wanted = [f"p{number}" for number in range(8)]
+    together(graph, [partial(graph.mutate, ADD, {"name": name}, message=name) for name in wanted])
+    made = [commit.message for commit in graph.commits.list().commits if commit.writer == "Mutation"]
+    assert made[::-1] == wanted
+
+
+def test_no_write_of_a_thread_meets_a_new_head(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that waited captures its state afterwards, so it has nothing to compare and nothing to repeat."""
+    compared: list[object] = []
+    monkeypatch.setattr(attempts._Write, "_conflict", lambda *arguments: compared.append(arguments))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: graph.mutate(ADD, {"name": f"p{number}"}, message="m"), range(40)))
+    assert compared == []
+    assert len(names(graph)) == 40
+
+
+def test_a_write_waits_for_its_turn_only_until_its_timeout(graph: Graph) -> None:
+    with turn_taken(graph), pytest.raises(WriteTimeoutError, match="this process"):
+        graph.mutate(ADD, {"name": "late"}, timeout=0.05)
+    assert names(graph) == []
+    graph.mutate(ADD, {"name": "next"})
+
+
+def test_writers_of_other_branches_do_not_wait(graph: Graph) -> None:
+    graph.branches.create("other")
+    with turn_taken(graph):
+        graph.mutate(ADD, {"name": "p"}, branch="other", timeout=5)
+    assert names(graph) == []
+
+
+def test_a_write_inside_the_preparation_of_another_does_not_wait_for_itself(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = attempts._Write._staged
+    inner: list[object] = []
+
+    def staged_later(self: attempts._Write, view: object) -> object:
+        if not inner:
+            inner.append(None)
+            inner.append(graph.mutate(ADD, {"name": "inner"}, timeout=5))
+        return staged(self, view)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(attempts._Write, "_staged", staged_later)
+    graph.mutate(ADD, {"name": "outer"}, timeout=5)
+    assert names(graph) == ["inner", "outer"]
