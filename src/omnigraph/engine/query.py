@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading_if_long
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.former_names import hints_for_former_types
+from omnigraph.engine.query_requests import ExplainRequest, QueryRequest
 from omnigraph.engine.query_text import query_text
-from omnigraph.engine.requests import ExplainRequest, QueryRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind, undeclared
@@ -65,6 +65,8 @@ def query(session: Session, request: QueryRequest) -> Result:
 
 async def async_query(session: Session, request: QueryRequest) -> Result:
     """Run a query in a thread. Cancelling the task cancels the query and waits for the thread to end."""
+    import asyncio
+
     cancel = request.cancel or Cancellation()
     running = asyncio.ensure_future(asyncio.to_thread(query, session, replace(request, cancel=cancel)))
     try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BudgetExceededError
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context

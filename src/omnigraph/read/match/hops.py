@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.context.context import Context

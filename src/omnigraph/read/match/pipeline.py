@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places

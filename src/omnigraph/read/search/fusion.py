@@ -8,11 +8,11 @@ candidates.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.rows.frame import FusedRanks
 from omnigraph.read.search.scores import ApproximateScores, Floats, Scores, above, below

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Mask
 from omnigraph.read.columns.sorting import nth_least
 

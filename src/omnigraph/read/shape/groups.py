@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
