@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.prepared_query import PreparedQuery as PreparedQuery
     from omnigraph.engine.query_requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.query_requests import QueryRequest as QueryRequest
     from omnigraph.engine.requests import BaselineRequest as BaselineRequest
@@ -259,6 +260,7 @@ _HOMES = {
         "repair",
         "restore",
     ),
+    "engine.prepared_query": ("PreparedQuery",),
     "engine.query_requests": (
         "ExplainRequest",
         "QueryRequest",

@@ -196,7 +196,7 @@ class Session:
             NotFoundError: there is no such state.
         """
         if at is None:
-            return self.snapshot(branch=branch)
+            return snapshots.at_branch(self.store, self.default_branch if branch is None else branch)
         if isinstance(at, datetime):
             return self.snapshot(branch=branch, at=at)
         if isinstance(at, int):

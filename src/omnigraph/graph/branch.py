@@ -11,6 +11,7 @@ import pyarrow as pa
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.options import takes
+from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, query
 from omnigraph.engine.query_requests import QueryRequest
 from omnigraph.engine.query_text import QueryText
@@ -134,6 +135,10 @@ class BranchHandle:
     ) -> Result:
         """Run a query on the newest state, or on the state of a time or a manifest version."""
         return query(self._session, QueryRequest(text, params, branch=self.name, at=at, **options))
+
+    def prepare(self, text: QueryText, *, name: str | None = None, at: datetime | int | None = None) -> PreparedQuery:
+        """Compile a query once, to call it many times on the branch. See `Graph.prepare`."""
+        return PreparedQuery(self._session, QueryRequest(text, name=name, branch=self.name, at=at))
 
     @takes(QueryOptions)
     async def async_query(

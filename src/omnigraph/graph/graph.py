@@ -19,6 +19,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.embed import Embedder
 from omnigraph.engine import opening
 from omnigraph.engine.options import takes
+from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_requests import ExplainRequest, QueryRequest
 from omnigraph.engine.query_text import QueryText
@@ -506,6 +507,32 @@ class Graph:
             CancelledError: the query was cancelled.
         """
         return query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
+
+    def prepare(
+        self, text: QueryText, *, name: str | None = None, branch: str | None = None, at: At | None = None
+    ) -> PreparedQuery:
+        """Compile a query once, to call it many times. See `PreparedQuery`.
+
+        Args:
+            text: one or more queries, or the path of a `.gq` file. The file is read once.
+            name: the query to run, if the text has several.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I32? }") as graph:
+            ...     _ = graph.mutate('query add() { insert Person { name: "Ada", age: 36 } }')
+            ...     age = graph.prepare("query age($n: String) { match { $p: Person { name: $n } } return { $p.age } }")
+            ...     age({"n": "Ada"}).to_pylist()
+            [{'p.age': 36}]
+
+        Raises:
+            CompileError: the query does not compile.
+            InputError: the query writes.
+            NotFoundError: there is no such state or query.
+        """
+        return PreparedQuery(self.session, QueryRequest(text, name=name, branch=branch, at=at))
 
     @takes(QueryOptions)
     async def async_query(

@@ -18,21 +18,14 @@ from types import ModuleType
 from typing import Any
 
 
-def import_lance_without_pandas() -> None:
-    """Import what Lance needs of pyarrow. Does nothing in a process that has imported it, or pandas, before."""
-    if "pandas" in sys.modules or "pyarrow.dataset" in sys.modules:
-        return
-    finder = _PandasFinder()
-    sys.meta_path.insert(0, finder)
-    finder.hidden_from = threading.get_ident()
-    try:
-        import pyarrow.dataset  # noqa: F401
-    finally:
-        finder.hidden_from = None
+def hide_pandas_from_lance() -> None:
+    """Let Lance be imported without pandas. Does nothing if the process has imported one of them before."""
+    if "pandas" not in sys.modules and "pyarrow.dataset" not in sys.modules:
+        sys.meta_path.insert(0, _Finder())
 
 
-class _PandasFinder:
-    """Finds pandas, with a loader that tells pyarrow.
+class _Finder:
+    """Finds pandas, and the module of pyarrow that imports it, with other loaders.
 
     Attributes:
         hidden_from: the thread that cannot import pandas at the moment.
@@ -43,33 +36,56 @@ class _PandasFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "pandas":
-            return None
-        found = PathFinder.find_spec(name, path, target)
-        if found is not None and found.loader is not None:
-            found.loader = _PandasLoader(self, found.loader)
+        loader = _LOADERS.get(name)
+        found = None if loader is None else PathFinder.find_spec(name, path, target)
+        if loader is not None and found is not None and found.loader is not None:
+            found.loader = loader(self, found.loader)
         return found
 
 
-class _PandasLoader(Loader):
-    """The loader of pandas. After the import pyarrow knows pandas."""
+class _Loader(Loader):
+    """A loader that loads with another one, and leaves no trace in the module."""
 
-    def __init__(self, finder: _PandasFinder, loader: Loader) -> None:
-        self._finder = finder
-        self._loader = loader
+    def __init__(self, finder: _Finder, loader: Loader) -> None:
+        self.finder = finder
+        self.loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        if self._finder.hidden_from == threading.get_ident():
-            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
-        return self._loader.create_module(spec)
+        return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
+            module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+
+class _DatasetLoader(_Loader):
+    """Loads `pyarrow.dataset`. Its thread finds no pandas meanwhile."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.finder.hidden_from = threading.get_ident()
+        try:
+            super().exec_module(module)
+        finally:
+            self.finder.hidden_from = None
+
+
+class _PandasLoader(_Loader):
+    """Loads pandas. Afterwards pyarrow knows it."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        if self.finder.hidden_from == threading.get_ident():
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+        return super().create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
         import pyarrow as pa
 
         _ = pa.lib._pandas_api.compat  # looks for pandas again
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
+
+_LOADERS: dict[str, type[_Loader]] = {"pandas": _PandasLoader, "pyarrow.dataset": _DatasetLoader}

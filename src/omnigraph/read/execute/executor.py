@@ -15,6 +15,7 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry, Trace
+from omnigraph.read.execute.point_lookup import point_lookup
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.chunked_match import is_out_of_memory, match_in_chunks
 from omnigraph.read.match.count import Count
@@ -53,7 +54,8 @@ def run(query: ReadQuery, context: Context) -> pa.Table:
         BudgetExceededError: the read exceeds a limit.
         CancelledError: the read was cancelled.
     """
-    return execute(query, context).table
+    found = None if _LOG.isEnabledFor(logging.DEBUG) else point_lookup(query, context)
+    return execute(query, context).table if found is None else found
 
 
 def explain(query: ReadQuery, context: Context) -> Plan:

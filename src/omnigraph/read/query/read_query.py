@@ -14,6 +14,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import Expression, SortTerm, variables
+from omnigraph.read.query.point_pattern import PointPattern, point_pattern
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class ReadQuery:
     def match(self) -> QueryBlock:
         """The `match` block."""
         return QueryBlock.of(self.read.match)
+
+    @cached_property
+    def point(self) -> PointPattern | None:
+        """The pattern of a lookup of one node; None if the query has another form."""
+        return point_pattern(self.read)
 
     # Result
 
