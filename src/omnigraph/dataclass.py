@@ -123,9 +123,12 @@ class _Plan:
         for base in reversed(self.cls.__mro__[1:]):
             if "__dataclass_fields__" in base.__dict__:
                 found |= base.__dataclass_fields__
-        body = {"__module__": self.cls.__module__, "__annotations__": self._annotations, "__doc__": "Fields."}
-        own: Any = type(self.cls.__name__, (), {**body, **self._defaults})
+        # A text as an annotation would be searched for class variables again, which takes most of the time.
+        body = {"__module__": self.cls.__module__, "__annotations__": dict.fromkeys(self.names, object)}
+        own: Any = type(self.cls.__name__, (), {**body, **self._defaults, "__doc__": "Fields."})
         dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=self.kw_only)(own)
+        for one in dataclasses.fields(own):
+            one.type = self._annotations[one.name]
         found |= own.__dataclass_fields__
         return found
 
