@@ -186,6 +186,7 @@ def _class(name: str, value: type) -> Iterator[str]:
     if issubclass(value, BaseException):
         yield f"Derives from `{value.__mro__[1].__name__}`.\n"
     elif not issubclass(value, enum.Enum) and "__init__" in vars(value) and not getattr(value, "_is_protocol", False):
+        inspect.signature(value)  # a dataclass now builds its __init__
         yield _signatures(name, value.__init__)
     yield _docstring(value)
     if issubclass(value, enum.Enum):

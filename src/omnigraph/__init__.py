@@ -49,13 +49,15 @@ if TYPE_CHECKING:
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.prepared_query import PreparedQuery as PreparedQuery
+    from omnigraph.engine.query_requests import ExplainRequest as ExplainRequest
+    from omnigraph.engine.query_requests import QueryRequest as QueryRequest
     from omnigraph.engine.requests import BaselineRequest as BaselineRequest
     from omnigraph.engine.requests import BlameRequest as BlameRequest
     from omnigraph.engine.requests import CherryPickRequest as CherryPickRequest
     from omnigraph.engine.requests import CommitChangesRequest as CommitChangesRequest
     from omnigraph.engine.requests import DiffRequest as DiffRequest
     from omnigraph.engine.requests import EmbedRequest as EmbedRequest
-    from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
     from omnigraph.engine.requests import LoadRequest as LoadRequest
     from omnigraph.engine.requests import LogRequest as LogRequest
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
     from omnigraph.engine.requests import PollRequest as PollRequest
-    from omnigraph.engine.requests import QueryRequest as QueryRequest
     from omnigraph.engine.requests import RestoreRequest as RestoreRequest
     from omnigraph.engine.requests import RevertRequest as RevertRequest
     from omnigraph.engine.requests import TransactionRequest as TransactionRequest
@@ -165,8 +166,8 @@ if TYPE_CHECKING:
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
     from omnigraph.merge.restore_receipt import RestoreReceipt as RestoreReceipt
+    from omnigraph.migrate.allow import Allow as Allow
     from omnigraph.migrate.costs import StepCost as StepCost
-    from omnigraph.migrate.receipt import Allow as Allow
     from omnigraph.migrate.receipt import HardDrop as HardDrop
     from omnigraph.migrate.receipt import SchemaPlan as SchemaPlan
     from omnigraph.migrate.receipt import SchemaReceipt as SchemaReceipt
@@ -259,6 +260,11 @@ _HOMES = {
         "repair",
         "restore",
     ),
+    "engine.prepared_query": ("PreparedQuery",),
+    "engine.query_requests": (
+        "ExplainRequest",
+        "QueryRequest",
+    ),
     "engine.requests": (
         "CherryPickRequest",
         "BaselineRequest",
@@ -266,7 +272,6 @@ _HOMES = {
         "DiffRequest",
         "BlameRequest",
         "EmbedRequest",
-        "ExplainRequest",
         "ExportRequest",
         "LoadRequest",
         "LogRequest",
@@ -274,7 +279,6 @@ _HOMES = {
         "MutateRequest",
         "OptimizeRequest",
         "PollRequest",
-        "QueryRequest",
         "RestoreRequest",
         "RevertRequest",
         "TransactionRequest",
@@ -392,8 +396,8 @@ _HOMES = {
     ),
     "merge.restore_receipt": ("RestoreReceipt",),
     "migrate.costs": ("StepCost",),
+    "migrate.allow": ("Allow",),
     "migrate.receipt": (
-        "Allow",
         "HardDrop",
         "SchemaPlan",
         "SchemaReceipt",

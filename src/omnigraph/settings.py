@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
 from omnigraph.amounts import parse_age, parse_amount
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 
 

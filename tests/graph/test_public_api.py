@@ -8,35 +8,42 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_type_hints
 
 import pytest
 
 import omnigraph
-from omnigraph.engine import requests
+from omnigraph.engine import request_options, requests
 from omnigraph.errors import OmnigraphError
+
+NAMES = {
+    **{name: getattr(omnigraph, name) for name in omnigraph.__all__},
+    **{name: getattr(requests, name) for name in ("At", "ListedRead", "MappingSource", "QueryText", "Target")},
+}
+"""Types that annotations name. A module imports most of them for type checkers only."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
 OPTIONS = {
-    requests.QueryOptions: (requests.QueryRequest, {"text", "params", "branch", "at"}),
-    requests.ExplainOptions: (requests.ExplainRequest, {"text", "params", "branch", "at"}),
-    requests.MutateOptions: (requests.MutateRequest, {"text", "params", "branch"}),
-    requests.WriteOptions: (requests.TransactionRequest, {"branch"}),
-    requests.LoadOptions: (requests.LoadRequest, {"branch"}),
-    requests.MergeOptions: (requests.MergeRequest, {"source", "into", "expect_source"}),
-    requests.PickOptions: (requests.RevertRequest, {"commit", "branch", "member"}),
-    requests.RestoreOptions: (requests.RestoreRequest, {"type_name", "ids", "at", "branch"}),
-    requests.EmbedOptions: (requests.EmbedRequest, {"branch"}),
-    requests.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),
-    requests.OptimizeOptions: (requests.OptimizeRequest, set()),
-    requests.DiffOptions: (requests.DiffRequest, {"before", "after"}),
-    requests.CommitChangesOptions: (requests.CommitChangesRequest, {"commit"}),
-    requests.PollOptions: (requests.PollRequest, {"branch"}),
-    requests.FollowOptions: (requests.PollRequest, {"branch", "wait"}),
-    requests.ChangeOptions: (requests.BaselineRequest, {"branch"}),
-    requests.HistoryOptions: (requests.LogRequest, {"type_name", "entity_id"}),
+    request_options.QueryOptions: (requests.QueryRequest, {"text", "params", "branch", "at"}),
+    request_options.ExplainOptions: (requests.ExplainRequest, {"text", "params", "branch", "at"}),
+    request_options.MutateOptions: (requests.MutateRequest, {"text", "params", "branch"}),
+    request_options.WriteOptions: (requests.TransactionRequest, {"branch"}),
+    request_options.LoadOptions: (requests.LoadRequest, {"branch"}),
+    request_options.MergeOptions: (requests.MergeRequest, {"source", "into", "expect_source"}),
+    request_options.PickOptions: (requests.RevertRequest, {"commit", "branch", "member"}),
+    request_options.RestoreOptions: (requests.RestoreRequest, {"type_name", "ids", "at", "branch"}),
+    request_options.EmbedOptions: (requests.EmbedRequest, {"branch"}),
+    request_options.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),
+    request_options.OptimizeOptions: (requests.OptimizeRequest, set()),
+    request_options.DiffOptions: (requests.DiffRequest, {"before", "after"}),
+    request_options.CommitChangesOptions: (requests.CommitChangesRequest, {"commit"}),
+    request_options.PollOptions: (requests.PollRequest, {"branch"}),
+    request_options.FollowOptions: (requests.PollRequest, {"branch", "wait"}),
+    request_options.ChangeOptions: (requests.BaselineRequest, {"branch"}),
+    request_options.HistoryOptions: (requests.LogRequest, {"type_name", "entity_id"}),
 }
 """The options of each verb, its request, and the request fields that are separate arguments."""
 
@@ -72,12 +79,35 @@ def test_importing_is_light() -> None:
     assert done.stdout == "[]\n"
 
 
+READ = """
+import sys, omnigraph
+with omnigraph.open(sys.argv[1]) as graph:
+    text = "query one($n: String) { match { $p: Person { name: $n } } return { $p.name as name } }"
+    found = graph.query(text, {"n": "Ada"})
+    assert list(found) == [{"name": "Ada"}], list(found)
+print(*sys.modules)
+"""
+
+
+def test_a_read_imports_only_what_reads_need(tmp_path: Path) -> None:
+    """A process that opens a graph and asks one question loads no module of another verb, no asyncio and no pandas."""
+    with omnigraph.init(tmp_path / "g", "node Person { name: String @key }") as graph:
+        graph.mutate('query add() { insert Person { name: "Ada" } }')
+    command = [sys.executable, "-c", READ, str(tmp_path / "g")]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    outside = {"pandas", "asyncio", "pyspark", "yaml", "click", "rich", "networkx", "polars"}
+    assert outside.isdisjoint(loaded)
+    others = ("changes", "history", "merge", "upkeep", "pipeline", "cli", "write.load", "write.input", "write.mutation")
+    assert [name for name in loaded if name.startswith(tuple(f"omnigraph.{other}" for other in others))] == []
+    assert len([name for name in loaded if name.startswith("omnigraph")]) < 350
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options.__name__)
 def test_options_are_the_fields_of_their_request(options: type) -> None:
     request, own = OPTIONS[options]
     fields = {field.name for field in dataclasses.fields(request)}
     assert set(options.__annotations__) == fields - own
-    hints, declared = get_type_hints(options), get_type_hints(request)
+    hints, declared = get_type_hints(options, localns=NAMES), get_type_hints(request, localns=NAMES)
     assert {name: hints[name] for name in hints} == {name: declared[name] for name in hints}
 
 
@@ -89,6 +119,12 @@ def test_the_documentation_imports_only_from_omnigraph() -> None:
     ]:
         found = re.findall(r"(?:from|import) omnigraph\.[\w.]+", page.read_text(encoding="utf-8"))
         assert found == [], page
+
+
+def options_of(method: Callable[..., object]) -> type | None:
+    """The options of a method with `**options: Unpack[…]`."""
+    named = re.fullmatch(r"Unpack\[(\w+)\]", method.__annotations__.get("options", ""))
+    return getattr(request_options, named[1]) if named else None
 
 
 METHODS = [
@@ -118,10 +154,9 @@ METHODS = [
 def test_a_handle_rejects_request_fields_that_are_not_its_options(handle: type, name: str, request_type: type) -> None:
     """An accepted but ignored option would be worse than an error: `check=True` in a transaction writes no rows."""
     method = getattr(handle, name)
-    hints = get_type_hints(method, include_extras=True)
-    options = get_args(hints["options"])[0] if "options" in hints else None
+    options = options_of(method)
     allowed = set(inspect.signature(method).parameters) - {"options"}
-    allowed |= set(get_type_hints(options)) if options else set()
+    allowed |= set(options.__annotations__) if options else set()
     unknown = {field.name for field in dataclasses.fields(request_type)} - allowed | {"nonsense"}
     for field in sorted(unknown):
         given: dict[str, object] = {"mode": "append"} if name == "load" else {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from omnigraph.commit.lease import Owner
 from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.engine import request_options
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -753,5 +754,5 @@ def test_handles_take_the_same_arguments_as_the_graph(method: str) -> None:
 def _arguments(method: Callable[..., object]) -> set[str]:
     """The names of all arguments, with those of the options."""
     names = set(inspect.signature(method).parameters) - {"options"}
-    options = get_type_hints(method, include_extras=True).get("options")
-    return names | set(get_type_hints(get_args(options)[0]) if options is not None else ())
+    options = method.__annotations__.get("options", "").removeprefix("Unpack[").removesuffix("]")
+    return names | (set(getattr(request_options, options).__annotations__) if options else set())

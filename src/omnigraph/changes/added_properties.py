@@ -9,7 +9,7 @@ the property is found among the schema changes before the second state: later sc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.schema_files import archived_schemas
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
 from omnigraph.lang.schema.catalog import Property

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from omnigraph.changes.schema_boundary import is_boundary
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
 from omnigraph.commit.manifest import Commit, TableId, member_json
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     ChangeCursorError,
     ChangeFeedGapError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp, changes_of
 from omnigraph.changes.schema_differences import schema_changes
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, reading_if_long
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut, shown
 from omnigraph.lang.arrow import arrow_type, readable
 from omnigraph.lang.names import did_you_mean

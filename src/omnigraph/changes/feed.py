@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, takewhile
 from typing import Any
 
@@ -42,6 +42,7 @@ from omnigraph.commit.lineage import Place, commits, find_place, first_commit, h
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     ChangeCursorError,
     ChangeFeedGapError,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import ComparedColumn, TypePair, TypeState
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError
 from omnigraph.merge.equality import Mask, identical
 from omnigraph.merge.sides import Columns, with_blob_hashes

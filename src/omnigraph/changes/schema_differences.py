@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.schema.identity import AnyType, Resolution, TypeKey, types_of

@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ChangeCursorError
 
 VERSION = 1

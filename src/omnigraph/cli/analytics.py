@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 from omnigraph.cli.output import JSON
 from omnigraph.cli.query import FORMATS
 from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write, state_options
+from omnigraph.dataclass import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.analytics import Analysis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +12,7 @@ import click
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 from omnigraph.cli.streams import write_stdout
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BlobRangeError, InputError, cut
 
 if TYPE_CHECKING:

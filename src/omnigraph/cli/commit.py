@@ -235,7 +235,7 @@ def commit_changes(
 
     COMMIT_ID is the id of a commit, the start of it, or a tag.
     """
-    from omnigraph.engine.requests import ChangeOptions
+    from omnigraph.engine.request_options import ChangeOptions
 
     filters: ChangeOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}
     with open_to_read(address(uri_option, store)) as graph:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -21,6 +20,7 @@ from omnigraph.cli.scope import (
     write_options,
 )
 from omnigraph.cli.streams import stdin
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:

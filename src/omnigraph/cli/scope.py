@@ -18,7 +18,7 @@ from omnigraph.settings import BLOB_SOURCES
 if TYPE_CHECKING:
     from omnigraph.cli.progress import ProgressDisplay
     from omnigraph.engine.engines import Choice
-    from omnigraph.engine.requests import ExecutionOptions
+    from omnigraph.engine.request_options import ExecutionOptions
     from omnigraph.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.json as pa_json
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, ancestor_rows, commit_rows, read_commit, read_commits
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileError
 from omnigraph.storage.ledger import UNDECODABLE
 

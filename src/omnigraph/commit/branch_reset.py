@@ -21,7 +21,7 @@ late step 3 always leads to a manifest that exists.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ulid_transform import ulid_now
@@ -37,6 +37,7 @@ from omnigraph.commit.refs import BranchRef, Successor, find_tag, replace_branch
 from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.tags import Tag, create_tag
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,

@@ -13,7 +13,6 @@ when nothing needs them.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ulid_transform import ulid_now
 
@@ -36,6 +35,7 @@ from omnigraph.commit.refs import (
 )
 from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,

@@ -7,10 +7,11 @@ copy, as a record of the branch heads that were copied last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import orjson
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, IncompleteCopyError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 

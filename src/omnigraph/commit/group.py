@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Event
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import Append, Change, DeleteIds, TableWrite, Upsert
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ReadSetChangedError, RetryableError, StorageError, VersionReclaimedError
 from omnigraph.storage.blobs import is_blob, stored_blobs
 from omnigraph.storage.tables import TableStorage

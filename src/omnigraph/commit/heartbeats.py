@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ObjectChangedError, OmnigraphError
 from omnigraph.storage.objects import ObjectStore
 

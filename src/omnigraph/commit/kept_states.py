@@ -12,13 +12,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from omnigraph.commit.manifest import MAIN, Commit, DroppedData, Manifest
 from omnigraph.commit.removal_list import are_present
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store, state_removed
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import OmnigraphError, StorageError, VersionReclaimedError
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.table_ref import TableRef, table_directory

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from types import TracebackType
 from urllib.parse import quote
 from uuid import uuid4
@@ -29,6 +29,7 @@ from uuid import uuid4
 import orjson
 
 from omnigraph.commit.owner import Owner as Owner
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     LeaseLostError,
     LeaseTimeoutError,

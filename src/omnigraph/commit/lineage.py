@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag, list_tag_refs
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.names import did_you_mean
 

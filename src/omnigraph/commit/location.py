@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import orjson
 
@@ -33,6 +33,7 @@ from omnigraph.commit.refs import BRANCH_DIRECTORY, TAG_DIRECTORY
 from omnigraph.commit.schema_files import ARCHIVE
 from omnigraph.commit.staging_directories import staging_directories
 from omnigraph.commit.store import PLACE, Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, InputError, ObjectChangedError, ObjectNotFoundError
 from omnigraph.storage.base_paths import moved_manifest
 from omnigraph.storage.objects import StoredObject

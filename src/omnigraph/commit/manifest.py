@@ -10,11 +10,12 @@ head, even if the branches of these commits were deleted. `manifest_rows` encode
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.ledger import LedgerVersion
 from omnigraph.storage.table_ref import TableRef
 

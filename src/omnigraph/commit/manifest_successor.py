@@ -7,12 +7,13 @@ history. When the state has many commits, they move to a new part, and small par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import SCHEMA, Change, Commit, DroppedData, Manifest, TablePin
 from omnigraph.commit.manifest_rows import lineage_rows, state_rows
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.ledger import LedgerVersion
 
 TAIL_COMMITS = 64

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from omnigraph.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ change. So a row that appears later conflicts, too, if the write looked for it a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.tables import TableStorage
 

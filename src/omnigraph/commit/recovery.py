@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from omnigraph.commit.schema_files import discard_staged, promote_contract, stag
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.torn_versions import intends_torn, quarantine_torn
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     CorruptionError,
     DamagedFileError,

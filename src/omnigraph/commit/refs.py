@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -23,6 +23,7 @@ import orjson
 
 from omnigraph.commit.json_checksums import CHECKSUM, checksum, with_checksum
 from omnigraph.commit.ref_names import SYSTEM
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
 from omnigraph.storage.objects.contract import TOMBSTONE

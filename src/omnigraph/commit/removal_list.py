@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
@@ -30,6 +30,7 @@ import orjson
 from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ObjectChangedError,

@@ -8,6 +8,10 @@ All such commits are kept. The same rule then applies with the kept commits as h
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+
+ORPHANS_OLDER_THAN = timedelta(days=7)
+"""Minimum age of orphan files that cleanup removes."""
 
 
 def kept_commits(parents: Mapping[str, Sequence[str]], heads: Collection[str]) -> set[str]:

@@ -7,7 +7,7 @@ interrupted.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,7 @@ from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin,
 from omnigraph.commit.manifest_rows import commit_rows, dump_counts, dump_members, read_counts, read_members
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.ref_names import recorded_branch
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_ref import TableRef

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, NotFoundError, StorageError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean

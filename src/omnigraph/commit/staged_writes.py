@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ulid_transform import ulid_now
 
@@ -18,6 +18,7 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.work_records import Work
 from omnigraph.commit.write_request import SchemaChange
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, ReadSetChangedError
 from omnigraph.lang.schema import ir_hash
 from omnigraph.storage.staged import Staged

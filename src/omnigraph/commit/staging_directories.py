@@ -7,11 +7,11 @@ whose load has not started, or parts of an export. Then the times of its files s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ulid_transform import ulid_to_timestamp
 
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.objects import ObjectInfo, ObjectStore, local
 from omnigraph.storage.uri import Scheme
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from threading import Lock
 
 from omnigraph.commit import lease
@@ -20,6 +20,7 @@ from omnigraph.commit.process_locks import branch_lock
 from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch, list_branch_refs
 from omnigraph.commit.sidecar import pending
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     DamagedFileError,

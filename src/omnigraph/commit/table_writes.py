@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Models
 from omnigraph.commit.read_set import ReadSet
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import KeyConflictError
 from omnigraph.storage.column_changes import NewValues, has_columns, stage_columns
 from omnigraph.storage.indexes import IndexSpec

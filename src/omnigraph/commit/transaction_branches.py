@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import orjson
 from ulid_transform import ulid_now
@@ -28,6 +28,7 @@ from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.ref_names import SYSTEM, SystemBranch
 from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,

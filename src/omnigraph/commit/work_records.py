@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -35,6 +35,7 @@ from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.lease import TTL_SECONDS, Owner
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.removal_list import check_present, state_refs
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     ObjectChangedError,
     ObjectNotFoundError,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -13,6 +12,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.work_records import Work
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.table_ref import TableRef

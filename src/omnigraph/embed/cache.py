@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed.embedder import Embedder, Purpose, Vectors, unit_vectors
 from omnigraph.settings import EMBED_CACHE
 from omnigraph.storage.files.cache_directory import cache_directory

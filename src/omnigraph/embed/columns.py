@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed.cache import Tally, embed_texts
 from omnigraph.embed.embedder import Embedder, Purpose, Vector, Vectors
 from omnigraph.errors import EmbeddingError, EmbeddingModelError

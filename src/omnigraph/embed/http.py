@@ -8,13 +8,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 import orjson
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import EmbeddingError, EmbeddingUnavailableError
 
 MAX_RESPONSE_BYTES = 64 * 2**20

@@ -9,7 +9,6 @@ further packages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed.embedder import Purpose, Vectors, unit_vectors
 from omnigraph.errors import EmbeddingError, EmbeddingModelError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed.embedder import Purpose, Vectors, unit_vectors
 from omnigraph.embed.http import Endpoint
 from omnigraph.errors import EmbeddingError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import offline
 from omnigraph.embed.embedder import Embedder
 from omnigraph.errors import EmbeddingError

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite, WriteColumns
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from hashlib import sha256
 
@@ -31,6 +31,7 @@ from omnigraph.commit.schema_files import archive_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine

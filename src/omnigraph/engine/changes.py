@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import orjson
 
@@ -14,6 +14,7 @@ from omnigraph.changes.feed import AFTER, ChangeBlock, FeedPage, Poll
 from omnigraph.commit.lineage import find_commit
 from omnigraph.commit.snapshots import at_branch
 from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.former_names import hints_for_former_names
 from omnigraph.engine.requests import BaselineRequest, ChangeFields, CommitChangesRequest, PollRequest
 from omnigraph.engine.session import Session

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.query.rules import products
 from omnigraph.lang.schema import Catalog

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph.amounts import parse_amount
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.upkeep.optimize import SEGMENT_ROWS
 from omnigraph.write.input.splits import SPLIT_BYTES

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
 from omnigraph.commit.recovery import recover_all
+from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
@@ -36,7 +38,7 @@ from omnigraph.upkeep import optimize as packing
 from omnigraph.upkeep import repair as repairing
 from omnigraph.upkeep import status as examining
 from omnigraph.upkeep.backup import CopyReceipt
-from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport
+from omnigraph.upkeep.cleanup import CleanupReport
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
 from omnigraph.upkeep.optimize import OptimizeReceipt, Workers
 from omnigraph.upkeep.reachable import Policy

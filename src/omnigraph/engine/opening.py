@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omnigraph.commit.commit_metadata import check_actor
 from omnigraph.commit.copy_record import refuse_incomplete_copy
-from omnigraph.commit.create import create_graph
 from omnigraph.commit.format_upgrade import upgrade_format
 from omnigraph.commit.location import Relocation, adopt_location
 from omnigraph.commit.manifest import MAIN
@@ -20,11 +20,11 @@ from omnigraph.settings import FSYNC
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory
-from omnigraph.upkeep import backup
-from omnigraph.upkeep.backup import CopyReceipt
-from omnigraph.upkeep.repair import RepairReport
-from omnigraph.upkeep.repair import repair as repair_store
 from omnigraph.write.external_blobs import BlobPolicy
+
+if TYPE_CHECKING:
+    from omnigraph.upkeep.backup import CopyReceipt
+    from omnigraph.upkeep.repair import RepairReport
 
 Uri = str | os.PathLike[str]
 
@@ -48,6 +48,8 @@ def create_session(
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = store_at(uri, storage_options)
+    from omnigraph.commit.create import create_graph
+
     create_graph(store, schema_text(schema), force=force)
     return Session(store, actor=actor, embedder=embedder, blobs=blobs)
 
@@ -102,6 +104,8 @@ def repair(
         raise NotFoundError(
             f"there is no graph at {store.objects.uri}", hint="if there was one, restore its __manifest from a backup"
         )
+    from omnigraph.upkeep.repair import repair as repair_store
+
     return repair_store(store, confirm=confirm, force=force)
 
 
@@ -127,6 +131,8 @@ def restore(
         ConflictError: the target is not empty.
     """
     session = open_session(source, read_only=True, storage_options=source_options)
+    from omnigraph.upkeep import backup
+
     try:
         return backup.restore(session.store, store_at(target, storage_options))
     finally:

@@ -1,11 +1,25 @@
-"""Check keyword options at run time. `Unpack` of a TypedDict is only a type hint."""
+"""Keyword options: a TypedDict that is cheap to create, and its check at run time. `Unpack` is only a type hint."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from functools import wraps
-from inspect import iscoroutinefunction
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+if TYPE_CHECKING:
+    from typing import TypedDict as TypedDict
+else:
+
+    class TypedDict:
+        """The names of options. `typing.TypedDict` compiles every annotation, and every process would wait for it."""
+
+        __required_keys__ = frozenset()
+
+        def __init_subclass__(cls, *, total):
+            parts = [*map(inspect.get_annotations, cls.__bases__), inspect.get_annotations(cls)]
+            cls.__annotations__ = {name: kind for part in parts for name, kind in part.items()}
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +58,7 @@ def takes(options: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
             for name in sorted(required - set(given)):
                 raise TypeError(f"{method.__qualname__}() missing a required keyword argument: '{name}'")
 
-        if iscoroutinefunction(method):
+        if inspect.iscoroutinefunction(method):
 
             @wraps(method)
             async def checked_async(*args: P.args, **kwargs: P.kwargs) -> Any:

@@ -10,7 +10,7 @@ with one parent. Later merges treat it like any other commit.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -26,6 +26,7 @@ from omnigraph.commit.removal_list import check_present, state_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine

@@ -23,8 +23,8 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store, state_removed
 from omnigraph.commit.write_request import Prepared, ReadQuery, Unchanged
 from omnigraph.engine.query import query
+from omnigraph.engine.query_requests import QueryRequest
 from omnigraph.engine.query_text import ListedRead, query_text
-from omnigraph.engine.requests import QueryRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import ChangedSinceError, InputError, VersionReclaimedError, shown
 from omnigraph.merge.classify import classify

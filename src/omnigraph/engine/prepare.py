@@ -8,7 +8,7 @@ A verb passes one of them to `engine.commit.write_tables`. `commit.attempts` cal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.manifest import Manifest
@@ -16,6 +16,7 @@ from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.backends import LoadRows
 from omnigraph.engine.former_names import hints_for_former_types
 from omnigraph.engine.preconditions import check_unchanged

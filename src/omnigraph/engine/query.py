@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading_if_long
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.former_names import hints_for_former_types
+from omnigraph.engine.query_requests import ExplainRequest, QueryRequest
 from omnigraph.engine.query_text import query_text
-from omnigraph.engine.requests import ExplainRequest, QueryRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.read.budget.budget import Cancellation, Spending, default_budget
+from omnigraph.read.budget.budget import Budget, Cancellation, Spending, default_budget
 from omnigraph.read.context import Context
 from omnigraph.read.context.trace import Trace
+from omnigraph.read.context.views import View
 from omnigraph.read.execute.executor import execute, run
 from omnigraph.read.execute.executor import explain as explain_plan
 from omnigraph.read.plan.explanation import Explanation
@@ -28,14 +29,96 @@ from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
 
+_NEVER = Cancellation()
+"""The cancellation of calls that no one can cancel."""
+
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class SnapshotQuery:
+    """A query that reads, compiled for one snapshot.
+
+    Attributes:
+        query: the query.
+        read: the query with a cache of values that all its runs use.
+        warnings: constructs that are allowed but probably a mistake.
+        view: the snapshot.
+        accepted: its schema.
+        shared: its columns and topologies.
+    """
+
+    session: Session
     query: ir.Query
     read: ReadQuery
     warnings: tuple[str, ...]
+    view: Snapshot
     accepted: AcceptedSchema
-    context: Context
+    shared: View
+
+    def context(self, call: Call, trace: Trace | None = None) -> Context:
+        """Bind the parameters of a call.
+
+        Raises:
+            ParameterError: a parameter is missing or of the wrong type.
+        """
+        spending = Spending(call.budget or default_budget(), call.cancel or _NEVER)
+        bound = Request(bind(self.query.params, call.params or {}), time.time_ns() // 1_000_000)
+        tables, topologies = self.shared.tables, self.shared.topologies
+        return Context(
+            self.view, self.accepted, bound, tables, topologies, spending, lambda: self.session.embedder, trace
+        )
+
+    def answer(self, call: Call) -> Result:
+        """Run the query. Raises the same errors as `query`, except those of compilation."""
+        context = self.context(call)
+        with self.naming_warnings(), self.recorded():
+            table = run(self.read, context)
+        at = self.view.commit.id
+        return Result(
+            query_name=self.query.name,
+            branch=None if call.fixed else self.view.branch,
+            snapshot=at if call.fixed else None,
+            graph_commit_id=at,
+            _table=for_people(table),
+            _network=Network(self.read.read, self.accepted.catalog),
+            warnings=(*self._undeclared(call.params or {}), *self.warnings),
+        )
+
+    def recorded(self) -> AbstractContextManager[None]:
+        """Keep a record of the read if it takes long."""
+        return reading_if_long(self.session.store.leases, WorkKind.QUERY, self.view.manifest)
+
+    @contextmanager
+    def naming_warnings(self) -> Iterator[None]:
+        """If the query exceeds its budget, add its warnings to the hint. They are the likely reason."""
+        try:
+            yield
+        except BudgetExceededError as error:
+            if not self.warnings:
+                raise
+            hint = "; ".join([*self.warnings, *([error.hint] if error.hint else [])])
+            exceeded = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
+            raise exceeded.with_traceback(error.__traceback__) from None
+
+    def _undeclared(self, given: Mapping[str, object]) -> list[str]:
+        return [f"the query has no parameter ${name}" for name in undeclared(self.query.params, given)]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a query.
+
+    Attributes:
+        fixed: whether the caller named the snapshot, and not a branch.
+    """
+
+    params: Mapping[str, object] | None
+    budget: Budget | None
+    cancel: Cancellation | None
+    fixed: bool
+
+    @classmethod
+    def of(cls, request: QueryRequest) -> Call:
+        return cls(request.params, request.budget, request.cancel, request.at is not None)
 
 
 def query(session: Session, request: QueryRequest, view: Snapshot | None = None) -> Result:
@@ -54,23 +137,29 @@ def query(session: Session, request: QueryRequest, view: Snapshot | None = None)
     """
     if view is None:
         view = session.snapshot_at(request.branch, request.at)
-    prepared = _prepared(session, request, view)
-    with _with_warnings(prepared), reading_if_long(session.store.leases, WorkKind.QUERY, view.manifest):
-        table = run(prepared.read, prepared.context)
-    branch, snapshot = _target(view, request)
-    return Result(
-        query_name=prepared.query.name,
-        branch=branch,
-        snapshot=snapshot,
-        graph_commit_id=view.commit.id,
-        _table=for_people(table),
-        _network=Network(prepared.read.read, prepared.accepted.catalog),
-        warnings=tuple(_warnings(prepared, request)),
-    )
+    return on_snapshot(session, query_text(request.text), request.name, view).answer(Call.of(request))
+
+
+def on_snapshot(session: Session, text: str, name: str | None, view: Snapshot) -> SnapshotQuery:
+    """Compile a query against the schema of a snapshot.
+
+    Raises:
+        CompileError: the query does not compile.
+        InputError: the query writes.
+    """
+    accepted = session.schemas.at(view)
+    with hints_for_former_types(session.store, view.manifest):
+        compiled = session.compiled.find(text, name, accepted.catalog, view.schema_hash)
+    if compiled.read is None:
+        raise InputError(f"'{compiled.query.name}' is a query that writes", hint="run it with mutate")
+    shared = session.views.of(view, accepted)
+    return SnapshotQuery(session, compiled.query, compiled.read, compiled.warnings, view, accepted, shared)
 
 
 async def async_query(session: Session, request: QueryRequest) -> Result:
     """Run a query in a thread. Cancelling the task cancels the query and waits for the thread to end."""
+    import asyncio
+
     cancel = request.cancel or Cancellation()
     running = asyncio.ensure_future(asyncio.to_thread(query, session, replace(request, cancel=cancel)))
     try:
@@ -86,68 +175,23 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
     """Plan a query. With `analyze`, also run it. Raises the same errors as `query`."""
     trace = Trace()
     view = session.snapshot_at(request.branch, request.at)
-    prepared = _prepared(session, request, view, trace)
-    branch, snapshot = _target(view, request)
+    one = on_snapshot(session, query_text(request.text), request.name, view)
+    context = one.context(Call.of(request), trace)
+    branch, snapshot = (None, view.commit.id) if request.at is not None else (view.branch, None)
     if not request.analyze:
-        plan = explain_plan(prepared.read, prepared.context)
-        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=plan.statistics)
-    spent = prepared.context.budget
+        plan = explain_plan(one.read, context)
+        return Explanation(one.query, branch, snapshot, tuple(trace.steps), statistics=plan.statistics)
     started = time.perf_counter()
-    with _with_warnings(prepared), reading_if_long(session.store.leases, WorkKind.QUERY, view.manifest):
-        done = execute(prepared.read, prepared.context)
+    with one.naming_warnings(), one.recorded():
+        done = execute(one.read, context)
     seconds = time.perf_counter() - started
     return Explanation(
-        prepared.query,
+        one.query,
         branch,
         snapshot,
         tuple(trace.steps),
-        spent,
+        context.budget,
         seconds,
         done.table.num_rows,
         done.plan.statistics,
     )
-
-
-def _target(view: Snapshot, request: QueryRequest) -> tuple[str | None, str | None]:
-    """The branch of the request, or its snapshot."""
-    return (None, view.commit.id) if request.at is not None else (view.branch, None)
-
-
-def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Trace | None = None) -> _Prepared:
-    """Compile a query against the schema of a snapshot, and bind its parameters.
-
-    Raises:
-        InputError: the query writes.
-    """
-    spending = Spending(request.budget or default_budget(), request.cancel or Cancellation())
-    accepted = session.schemas.at(view)
-    with hints_for_former_types(session.store, view.manifest):
-        compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
-    query = compiled.query
-    if compiled.read is None:
-        raise InputError(f"'{query.name}' is a query that writes", hint="run it with mutate")
-    bound = Request(bind(query.params, request.params or {}), time.time_ns() // 1_000_000)
-    shared = session.views.of(view, accepted)
-    context = Context(
-        view, accepted, bound, shared.tables, shared.topologies, spending, lambda: session.embedder, trace
-    )
-    return _Prepared(query, compiled.read, compiled.warnings, accepted, context)
-
-
-@contextmanager
-def _with_warnings(prepared: _Prepared) -> Iterator[None]:
-    """If the query exceeds its budget, add its warnings to the hint. They are the likely reason."""
-    try:
-        yield
-    except BudgetExceededError as error:
-        if not prepared.warnings:
-            raise
-        hint = "; ".join([*prepared.warnings, *([error.hint] if error.hint else [])])
-        exceeded = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
-        raise exceeded.with_traceback(error.__traceback__) from None
-
-
-def _warnings(prepared: _Prepared, request: QueryRequest) -> Iterator[str]:
-    for name in undeclared(prepared.query.params, request.params or {}):
-        yield f"the query has no parameter ${name}"
-    yield from prepared.warnings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
 import orjson
@@ -19,6 +19,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import now_micros
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.requests import RestoreRequest
 from omnigraph.engine.session import Session

@@ -20,10 +20,11 @@ from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
 from omnigraph.engine.session import At, Session
 from omnigraph.errors import CancelledError, InputError, PreconditionFailedError, ReadSetChangedError
+from omnigraph.migrate.allow import Allow
 from omnigraph.migrate.costs import StepCost
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
-from omnigraph.migrate.receipt import Allow, HardDrop, SchemaPlan, SchemaReceipt, parse_allow
+from omnigraph.migrate.receipt import HardDrop, SchemaPlan, SchemaReceipt, parse_allow
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 

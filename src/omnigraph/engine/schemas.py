@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph.changes.added_properties import AddedProperties
-from omnigraph.changes.aligned_types import AddedProperty
+from typing import TYPE_CHECKING
+
 from omnigraph.commit.manifest import MAIN, Manifest, TableId
 from omnigraph.commit.schema_files import ContractWatch, past_contract
 from omnigraph.commit.schema_tables import check_tables
@@ -11,6 +11,10 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.errors import OmnigraphError, ReadSetChangedError
 from omnigraph.lang.schema import AcceptedSchema
+
+if TYPE_CHECKING:
+    from omnigraph.changes.added_properties import AddedProperties
+    from omnigraph.changes.aligned_types import AddedProperty
 
 SchemaVersion = tuple[str, AcceptedSchema]
 """The source text of a schema and its accepted form."""
@@ -61,6 +65,8 @@ class Schemas:
 
     def added_properties(self, view: Manifest) -> AddedProperties:
         """The properties that schema changes before a state have added, with the values that they filled in."""
+        from omnigraph.changes.added_properties import AddedProperties
+
         return AddedProperties(self._store, lambda one: self.version_at(Snapshot(self._store, one)), view)
 
     def filled(self, view: Manifest, table: TableId, name: str, number: int) -> AddedProperty | None:

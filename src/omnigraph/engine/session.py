@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from omnigraph.changes.added_properties import AddedProperties
-from omnigraph.changes.aligned_types import GraphState
-from omnigraph.changes.diff import Reading
-from omnigraph.changes.feed import Feed
 from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.format_upgrade import upgrade_format
 from omnigraph.commit.lineage import expected_commit_id, full_commit_id
@@ -27,6 +25,12 @@ from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.read.context.views import View, Views
 from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.write.external_blobs import BlobPolicy
+
+if TYPE_CHECKING:
+    from omnigraph.changes.added_properties import AddedProperties
+    from omnigraph.changes.aligned_types import GraphState
+    from omnigraph.changes.diff import Reading
+    from omnigraph.changes.feed import Feed
 
 At = Snapshot | str | datetime | int
 """A state of the graph: a snapshot, commit id or tag; or a time or manifest version of a branch."""
@@ -79,12 +83,24 @@ class Session:
         self.schemas = Schemas(store)
         self.compiled = CompiledQueries()
         self.views = Views()
-        self.reading = Reading(store.tables, store.leases)
-        self.feed = Feed(store, self.graph_state, self.reading)
         self.schema: SchemaVersion = self.schemas.version_of(store.capture(MAIN))
         """The schema of the default branch, as this session last read it."""
         if branch != MAIN:
             self.schema = self.schemas.version_of(store.capture(branch))
+
+    @cached_property
+    def reading(self) -> Reading:
+        """Access to the tables for diffs and the change feed."""
+        from omnigraph.changes.diff import Reading
+
+        return Reading(self.store.tables, self.store.leases)
+
+    @cached_property
+    def feed(self) -> Feed:
+        """The change feed."""
+        from omnigraph.changes.feed import Feed
+
+        return Feed(self.store, self.graph_state, self.reading)
 
     @property
     def uri(self) -> str:
@@ -181,7 +197,7 @@ class Session:
             NotFoundError: there is no such state.
         """
         if at is None:
-            return self.snapshot(branch=branch)
+            return snapshots.at_branch(self.store, self.default_branch if branch is None else branch)
         if isinstance(at, datetime):
             return self.snapshot(branch=branch, at=at)
         if isinstance(at, int):
@@ -206,6 +222,8 @@ class Session:
 
     def graph_state(self, view: Manifest) -> GraphState:
         """A state of the graph with its schema."""
+        from omnigraph.changes.aligned_types import GraphState
+
         return GraphState(view, self.schemas.at(Snapshot(self.store, view)))
 
     def added_properties(self, view: Manifest) -> AddedProperties:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors.family import ConflictError
 from omnigraph.errors.source import cut, printable
 from omnigraph.errors.values import plain_value, values_text

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
+
+from omnigraph.dataclass import dataclass
 
 _WINDOW = 120
 """Maximum length of a quoted source line, in characters."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors.family import InputError
 from omnigraph.errors.source import cut, printable
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.compare import MIRRORED, exactly_representable
 from omnigraph.evaluate.expression import as_f32_constant, constant_of
 from omnigraph.evaluate.rows import ROLE_COLUMNS, Request

@@ -4,61 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.engine.blob import blob
-from omnigraph.engine.embed import embed
-from omnigraph.engine.export import export
-from omnigraph.engine.history import blame, log
-from omnigraph.engine.load import load
-from omnigraph.engine.merge import merge
-from omnigraph.engine.mutate import mutate
 from omnigraph.engine.options import takes
-from omnigraph.engine.pick import cherry_pick, revert
+from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, query
+from omnigraph.engine.query_requests import QueryRequest
 from omnigraph.engine.query_text import QueryText
-from omnigraph.engine.requests import (
-    BlameRequest,
-    CherryPickRequest,
+from omnigraph.engine.request_options import (
     EmbedOptions,
-    EmbedRequest,
     ExportOptions,
-    ExportRequest,
     LoadOptions,
-    LoadRequest,
-    LogRequest,
     MergeOptions,
-    MergeRequest,
     MutateOptions,
-    MutateRequest,
     PickOptions,
     QueryOptions,
-    QueryRequest,
     RestoreOptions,
-    RestoreRequest,
-    RevertRequest,
-    TransactionRequest,
     WriteOptions,
 )
-from omnigraph.engine.restore import restore_entities
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.collections import Commits
-from omnigraph.graph.transaction import Transaction
-from omnigraph.history.entity import BlamedValue, EntityLog
-from omnigraph.merge.pick_receipt import PickReceipt
-from omnigraph.merge.receipt import MergeReceipt
-from omnigraph.merge.restore_receipt import RestoreReceipt
-from omnigraph.read.blobs import Blob
-from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.result.result import Result
-from omnigraph.upkeep.vectors import EmbedReceipt
-from omnigraph.write.input.sources import LoadSource
-from omnigraph.write.mutation import MutationReceipt
-from omnigraph.write.receipt import LoadReceipt
+
+if TYPE_CHECKING:
+    from omnigraph.graph.transaction import Transaction
+    from omnigraph.history.entity import BlamedValue, EntityLog
+    from omnigraph.merge.pick_receipt import PickReceipt
+    from omnigraph.merge.receipt import MergeReceipt
+    from omnigraph.merge.restore_receipt import RestoreReceipt
+    from omnigraph.read.blobs import Blob
+    from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
+    from omnigraph.upkeep.vectors import EmbedReceipt
+    from omnigraph.write.input.sources import LoadSource
+    from omnigraph.write.mutation import MutationReceipt
+    from omnigraph.write.receipt import LoadReceipt
 
 
 class BranchHandle:
@@ -96,16 +79,24 @@ class BranchHandle:
 
     def log(self, type_name: str, entity_id: str, *, follow: bool = True) -> EntityLog:
         """All changes of one entity that lead to the branch, newest first. See `Graph.log`."""
+        from omnigraph.engine.history import log
+        from omnigraph.engine.requests import LogRequest
+
         return log(self._session, LogRequest(type_name, entity_id, branch=self.name, follow=follow))
 
     def blame(
         self, type_name: str, entity_id: str, property: str | None = None, *, follow: bool = True
     ) -> tuple[BlamedValue, ...]:
         """The commit that set each value of an entity of the branch. See `Graph.blame`."""
+        from omnigraph.engine.history import blame
+        from omnigraph.engine.requests import BlameRequest
+
         return blame(self._session, BlameRequest(type_name, entity_id, property, branch=self.name, follow=follow))
 
     def blob(self, type_name: str, entity_id: str, property: str) -> Blob:
         """A blob of the newest state. It can be read in ranges."""
+        from omnigraph.engine.blob import blob
+
         return blob(self._session, self.snapshot(), type_name, entity_id, property)
 
     @overload
@@ -128,6 +119,9 @@ class BranchHandle:
         self, target: Target | None = None, *, format: ExportFormat | str = "ndjson", **options: Unpack[ExportOptions]
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export the newest state of the branch. See `Graph.export`."""
+        from omnigraph.engine.export import export
+        from omnigraph.engine.requests import ExportRequest
+
         return export(self._session, ExportRequest(target, format, branch=self.name, **options))
 
     @takes(QueryOptions)
@@ -141,6 +135,10 @@ class BranchHandle:
     ) -> Result:
         """Run a query on the newest state, or on the state of a time or a manifest version."""
         return query(self._session, QueryRequest(text, params, branch=self.name, at=at, **options))
+
+    def prepare(self, text: QueryText, *, name: str | None = None, at: datetime | int | None = None) -> PreparedQuery:
+        """Compile a query once, to call it many times on the branch. See `Graph.prepare`."""
+        return PreparedQuery(self._session, QueryRequest(text, name=name, branch=self.name, at=at))
 
     @takes(QueryOptions)
     async def async_query(
@@ -159,31 +157,49 @@ class BranchHandle:
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[MutateOptions]
     ) -> MutationReceipt:
         """Run a query that writes. See `Graph.mutate`."""
+        from omnigraph.engine.mutate import mutate
+        from omnigraph.engine.requests import MutateRequest
+
         return mutate(self._session, MutateRequest(text, params, branch=self.name, **options))
 
     @takes(EmbedOptions)
     def embed(self, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
         """Update the vectors of the branch. See `Graph.embed`."""
+        from omnigraph.engine.embed import embed
+        from omnigraph.engine.requests import EmbedRequest
+
         return embed(self._session, EmbedRequest(branch=self.name, **options))
 
     @takes(LoadOptions)
     def load(self, source: LoadSource, **options: Unpack[LoadOptions]) -> LoadReceipt:
         """Load rows as one commit. See `Graph.load`."""
+        from omnigraph.engine.load import load
+        from omnigraph.engine.requests import LoadRequest
+
         return load(self._session, source, LoadRequest(branch=self.name, **options))
 
     @takes(MergeOptions)
     def merge(self, source: str, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Merge another branch into this one. See `Graph.merge`."""
+        from omnigraph.engine.merge import merge
+        from omnigraph.engine.requests import MergeRequest
+
         return merge(self._session, MergeRequest(source, self.name, **options))
 
     @takes(PickOptions)
     def revert(self, commit: str, *, member: str | None = None, **options: Unpack[PickOptions]) -> PickReceipt:
         """Undo the changes of one commit on this branch. See `Graph.revert`."""
+        from omnigraph.engine.pick import revert
+        from omnigraph.engine.requests import RevertRequest
+
         return revert(self._session, RevertRequest(commit, self.name, member, **options))
 
     @takes(PickOptions)
     def cherry_pick(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
         """Apply the changes of one commit to this branch. See `Graph.cherry_pick`."""
+        from omnigraph.engine.pick import cherry_pick
+        from omnigraph.engine.requests import CherryPickRequest
+
         return cherry_pick(self._session, CherryPickRequest(commit, self.name, **options))
 
     @takes(RestoreOptions)
@@ -191,6 +207,9 @@ class BranchHandle:
         self, type_name: str, ids: str | Sequence[str], at: At, **options: Unpack[RestoreOptions]
     ) -> RestoreReceipt:
         """Bring single entities of this branch back to an earlier state. See `Graph.restore`."""
+        from omnigraph.engine.requests import RestoreRequest
+        from omnigraph.engine.restore import restore_entities
+
         return restore_entities(self._session, RestoreRequest(type_name, ids, at, self.name, **options))
 
     @takes(WriteOptions)
@@ -225,4 +244,7 @@ class BranchHandle:
                 changes together break a constraint.
             PreconditionFailedError: the branch head is not the expected one.
         """
+        from omnigraph.engine.requests import TransactionRequest
+        from omnigraph.graph.transaction import Transaction
+
         return Transaction(self._session, TransactionRequest(branch=self.name, **options))

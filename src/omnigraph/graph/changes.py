@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from omnigraph.changes.commit_page import ChangePage
-from omnigraph.changes.feed import FeedPage
-from omnigraph.engine.changes import Baseline, Follower, baseline, commit_changes, poll
 from omnigraph.engine.options import takes
-from omnigraph.engine.requests import (
-    BaselineRequest,
-    ChangeOptions,
-    CommitChangesOptions,
-    CommitChangesRequest,
-    FollowOptions,
-    PollOptions,
-    PollRequest,
-)
+from omnigraph.engine.request_options import ChangeOptions, CommitChangesOptions, FollowOptions, PollOptions
 from omnigraph.engine.session import Session
+
+if TYPE_CHECKING:
+    from omnigraph.changes.commit_page import ChangePage
+    from omnigraph.changes.feed import FeedPage
+    from omnigraph.engine.changes import Baseline, Follower
 
 
 class Changes:
@@ -50,6 +44,9 @@ class Changes:
             ChangeFeedGapError: cleanup has removed a version that the changes are computed from.
             ChangeCursorError: the token does not belong to the request.
         """
+        from omnigraph.engine.changes import commit_changes
+        from omnigraph.engine.requests import CommitChangesRequest
+
         return commit_changes(self._session, CommitChangesRequest(commit=commit, **options))
 
     @takes(PollOptions)
@@ -81,6 +78,9 @@ class Changes:
             ChangeFeedGapError: cleanup has removed a version that the changes of the first commit are computed from.
             SchemaBoundaryError: the first commit of the page changes the columns of a type.
         """
+        from omnigraph.engine.changes import poll
+        from omnigraph.engine.requests import PollRequest
+
         return poll(self._session, PollRequest(branch=branch, **options))
 
     @takes(FollowOptions)
@@ -108,6 +108,9 @@ class Changes:
         Raises:
             InputError: the arguments exclude each other.
         """
+        from omnigraph.engine.changes import Follower
+        from omnigraph.engine.requests import PollRequest
+
         return Follower(self._session, PollRequest(branch=branch, **options), timeout)
 
     @takes(ChangeOptions)
@@ -128,4 +131,7 @@ class Changes:
             InputError: there is no such type, kind or operation.
             BranchNotFoundError: there is no such branch.
         """
+        from omnigraph.engine.changes import baseline
+        from omnigraph.engine.requests import BaselineRequest
+
         return baseline(self._session, BaselineRequest(branch=branch, **options))

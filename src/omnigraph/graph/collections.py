@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
@@ -16,13 +16,14 @@ from omnigraph.commit.kept_states import removed_of
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.tags import Tag
-from omnigraph.engine.branch_update import update_branch
-from omnigraph.engine.branches import create_branch, delete_branch, reset_branch
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.options import takes
-from omnigraph.engine.requests import BranchUpdateOptions, BranchUpdateRequest
+from omnigraph.engine.request_options import BranchUpdateOptions
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, shown
-from omnigraph.merge.receipt import MergeReceipt
+
+if TYPE_CHECKING:
+    from omnigraph.merge.receipt import MergeReceipt
 
 
 class Branches:
@@ -46,6 +47,8 @@ class Branches:
         Raises:
             ConflictError: the name is taken.
         """
+        from omnigraph.engine.branches import create_branch
+
         return create_branch(self._session, name, source=source, commit=commit)
 
     def delete(self, name: str, *, expect_head: str | None = None) -> None:
@@ -60,6 +63,8 @@ class Branches:
             ConflictError: another branch, a tag or this handle depends on the branch.
             PreconditionFailedError: the head is another commit.
         """
+        from omnigraph.engine.branches import delete_branch
+
         delete_branch(self._session, name, expect_head)
 
     @takes(BranchUpdateOptions)
@@ -89,6 +94,9 @@ class Branches:
             MergeSchemaError: changes of the branch cannot be brought to the schema of the parent.
             PreconditionFailedError: the head of the branch is not the expected one.
         """
+        from omnigraph.engine.branch_update import update_branch
+        from omnigraph.engine.requests import BranchUpdateRequest
+
         return update_branch(self._session, BranchUpdateRequest(name, **options))
 
     def reset(self, name: str, to: str, *, expect_head: str | None = None, preview: bool = False) -> BranchReset:
@@ -118,6 +126,8 @@ class Branches:
             PreconditionFailedError: the head is another commit.
             VersionReclaimedError: cleanup has removed the commit.
         """
+        from omnigraph.engine.branches import reset_branch
+
         return reset_branch(self._session, name, to, expect_head=expect_head, preview=preview)
 
 

@@ -9,87 +9,65 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from threading import Event
 from types import TracebackType
-from typing import Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 import pyarrow as pa
 
-from omnigraph.changes.diff import Diff
 from omnigraph.commit.manifest import MAIN, Commit
+from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.write_request import Prepare, WriteRequest
 from omnigraph.embed import Embedder
-from omnigraph.engine import maintenance, opening
-from omnigraph.engine.blob import blob
-from omnigraph.engine.commit import write_tables
-from omnigraph.engine.diff import diff
-from omnigraph.engine.embed import embed
-from omnigraph.engine.export import export
-from omnigraph.engine.history import blame, log
-from omnigraph.engine.load import load
-from omnigraph.engine.maintenance import UpkeepReport
-from omnigraph.engine.merge import merge
-from omnigraph.engine.mutate import mutate
+from omnigraph.engine import opening
 from omnigraph.engine.options import takes
-from omnigraph.engine.pick import cherry_pick, revert
+from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, explain, query
+from omnigraph.engine.query_requests import ExplainRequest, QueryRequest
 from omnigraph.engine.query_text import QueryText
-from omnigraph.engine.requests import (
-    BlameRequest,
-    CherryPickRequest,
+from omnigraph.engine.request_options import (
     DiffOptions,
-    DiffRequest,
     EmbedOptions,
-    EmbedRequest,
     ExplainOptions,
-    ExplainRequest,
     ExportOptions,
-    ExportRequest,
     HistoryOptions,
     LoadOptions,
-    LoadRequest,
-    LogRequest,
     MergeOptions,
-    MergeRequest,
     MutateOptions,
-    MutateRequest,
     OptimizeOptions,
-    OptimizeRequest,
     PickOptions,
     QueryOptions,
-    QueryRequest,
     RestoreOptions,
-    RestoreRequest,
-    RevertRequest,
 )
-from omnigraph.engine.restore import restore_entities
 from omnigraph.engine.session import At, Session
-from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.changes import Changes
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.graph.pipelines import Pipeline
 from omnigraph.graph.schema import Schema
-from omnigraph.history.entity import BlamedValue, EntityLog
 from omnigraph.lang.schema import AcceptedSchema, Catalog
-from omnigraph.merge.pick_receipt import PickReceipt
-from omnigraph.merge.receipt import MergeReceipt
-from omnigraph.merge.restore_receipt import RestoreReceipt
-from omnigraph.read.blobs import Blob
-from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
-from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
-from omnigraph.upkeep.backup import CopyReceipt
-from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport
-from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
-from omnigraph.upkeep.optimize import OptimizeReceipt
-from omnigraph.upkeep.reachable import Policy
-from omnigraph.upkeep.repair import RepairReport
-from omnigraph.upkeep.status import GraphStatus, Thresholds
-from omnigraph.upkeep.vectors import EmbedReceipt
-from omnigraph.write.input.sources import LoadSource
-from omnigraph.write.mutation import MutationReceipt
-from omnigraph.write.receipt import LoadReceipt
-from omnigraph.write.rules.verify import IntegrityReport
+
+if TYPE_CHECKING:
+    from omnigraph.changes.diff import Diff
+    from omnigraph.commit.write_request import Prepare, WriteRequest
+    from omnigraph.engine.maintenance import UpkeepReport
+    from omnigraph.graph.branch import BranchHandle
+    from omnigraph.graph.pipelines import Pipeline
+    from omnigraph.history.entity import BlamedValue, EntityLog
+    from omnigraph.merge.pick_receipt import PickReceipt
+    from omnigraph.merge.receipt import MergeReceipt
+    from omnigraph.merge.restore_receipt import RestoreReceipt
+    from omnigraph.read.blobs import Blob
+    from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
+    from omnigraph.read.plan.explanation import Explanation
+    from omnigraph.upkeep.backup import CopyReceipt
+    from omnigraph.upkeep.cleanup import CleanupReport
+    from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
+    from omnigraph.upkeep.optimize import OptimizeReceipt
+    from omnigraph.upkeep.repair import RepairReport
+    from omnigraph.upkeep.status import GraphStatus, Thresholds
+    from omnigraph.upkeep.vectors import EmbedReceipt
+    from omnigraph.write.input.sources import LoadSource
+    from omnigraph.write.mutation import MutationReceipt
+    from omnigraph.write.receipt import LoadReceipt
+    from omnigraph.write.rules.verify import IntegrityReport
 
 
 def init(
@@ -312,6 +290,8 @@ class Graph:
             NotFoundError: there is no such type or entity, or the property is null.
             InputError: the property is not a Blob.
         """
+        from omnigraph.engine.blob import blob
+
         return blob(self.session, self.session.snapshot_at(branch, at), type_name, entity_id, property)
 
     @takes(HistoryOptions)
@@ -341,6 +321,9 @@ class Graph:
             NotFoundError: there is no such type or state, or the entity never existed.
             VersionReclaimedError: cleanup has removed the state.
         """
+        from omnigraph.engine.history import log
+        from omnigraph.engine.requests import LogRequest
+
         return log(self.session, LogRequest(type_name, entity_id, **options))
 
     @takes(HistoryOptions)
@@ -371,6 +354,9 @@ class Graph:
             InputError: the type has no such property.
             VersionReclaimedError: cleanup has removed the state.
         """
+        from omnigraph.engine.history import blame
+        from omnigraph.engine.requests import BlameRequest
+
         return blame(self.session, BlameRequest(type_name, entity_id, property, **options))
 
     @overload
@@ -445,6 +431,9 @@ class Graph:
             NotFoundError: there is no such commit.
             StorageError: a bucket cannot be written to.
         """
+        from omnigraph.engine.export import export
+        from omnigraph.engine.requests import ExportRequest
+
         return export(self.session, ExportRequest(target, format, branch=branch, at=at, **options))
 
     @contextmanager
@@ -473,6 +462,8 @@ class Graph:
             StorageError: the work record of the pin cannot be written.
         """
         view = self.session.snapshot_at(branch, at)
+        from omnigraph.commit.work_records import WorkKind, at_work
+
         with at_work(self.session.store.leases, WorkKind.PIN, view.manifest):
             yield view
 
@@ -516,6 +507,32 @@ class Graph:
             CancelledError: the query was cancelled.
         """
         return query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
+
+    def prepare(
+        self, text: QueryText, *, name: str | None = None, branch: str | None = None, at: At | None = None
+    ) -> PreparedQuery:
+        """Compile a query once, to call it many times. See `PreparedQuery`.
+
+        Args:
+            text: one or more queries, or the path of a `.gq` file. The file is read once.
+            name: the query to run, if the text has several.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I32? }") as graph:
+            ...     _ = graph.mutate('query add() { insert Person { name: "Ada", age: 36 } }')
+            ...     age = graph.prepare("query age($n: String) { match { $p: Person { name: $n } } return { $p.age } }")
+            ...     age({"n": "Ada"}).to_pylist()
+            [{'p.age': 36}]
+
+        Raises:
+            CompileError: the query does not compile.
+            InputError: the query writes.
+            NotFoundError: there is no such state or query.
+        """
+        return PreparedQuery(self.session, QueryRequest(text, name=name, branch=branch, at=at))
 
     @takes(QueryOptions)
     async def async_query(
@@ -578,6 +595,8 @@ class Graph:
         Raises:
             InputError: the name is not a valid branch name.
         """
+        from omnigraph.graph.branch import BranchHandle
+
         return BranchHandle(self.session, self.session.branch_or_default(name))
 
     def refresh(self) -> Snapshot:
@@ -633,6 +652,9 @@ class Graph:
             KeyConflictError: an id already exists, and the mode is `append`.
             ResourceLimitError: the memory budget is too small to check the rows.
         """
+        from omnigraph.engine.load import load
+        from omnigraph.engine.requests import LoadRequest
+
         return load(self.session, source, LoadRequest(branch=branch, **options))
 
     @takes(MergeOptions)
@@ -683,6 +705,9 @@ class Graph:
             MergeSchemaError: the schemas of the branches are incompatible.
             PreconditionFailedError: the head of the target is not the expected one.
         """
+        from omnigraph.engine.merge import merge
+        from omnigraph.engine.requests import MergeRequest
+
         return merge(self.session, MergeRequest(source, into, **options))
 
     @takes(PickOptions)
@@ -740,6 +765,9 @@ class Graph:
             PreconditionFailedError: the head of the branch is not the expected one.
             VersionReclaimedError: cleanup has removed the commit or its parent.
         """
+        from omnigraph.engine.pick import revert
+        from omnigraph.engine.requests import RevertRequest
+
         return revert(self.session, RevertRequest(commit, branch, member, **options))
 
     @takes(PickOptions)
@@ -794,6 +822,9 @@ class Graph:
             PreconditionFailedError: the head of the branch is not the expected one.
             VersionReclaimedError: cleanup has removed the commit or its parent.
         """
+        from omnigraph.engine.pick import cherry_pick
+        from omnigraph.engine.requests import CherryPickRequest
+
         return cherry_pick(self.session, CherryPickRequest(commit, into, **options))
 
     @takes(RestoreOptions)
@@ -849,6 +880,9 @@ class Graph:
             PreconditionFailedError: the head of the branch is not the expected one.
             VersionReclaimedError: cleanup has removed the state.
         """
+        from omnigraph.engine.requests import RestoreRequest
+        from omnigraph.engine.restore import restore_entities
+
         return restore_entities(self.session, RestoreRequest(type_name, ids, at, branch, **options))
 
     @takes(DiffOptions)
@@ -884,6 +918,9 @@ class Graph:
             NotFoundError: there is no such state.
             VersionReclaimedError: cleanup has removed a state.
         """
+        from omnigraph.engine.diff import diff
+        from omnigraph.engine.requests import DiffRequest
+
         return diff(self.session, DiffRequest(before, after, **options))
 
     @property
@@ -894,6 +931,8 @@ class Graph:
             SparkUnavailableError: Spark is not installed.
         """
         # Imported by name, because the pipeline is in a higher layer.
+        from omnigraph.graph.pipelines import Pipeline
+
         return cast(Pipeline, import_module("omnigraph.pipeline.pipeline").Pipeline(self))
 
     @takes(MutateOptions)
@@ -940,6 +979,9 @@ class Graph:
             KeyConflictError: `create` found an existing entity with the same key.
             WriteTimeoutError: other writers delayed the commit past its timeout.
         """
+        from omnigraph.engine.mutate import mutate
+        from omnigraph.engine.requests import MutateRequest
+
         return mutate(self.session, MutateRequest(text, params, branch=branch, **options))
 
     def verify(self, *, branch: str | None = None, commit: str | None = None, at: At | None = None) -> IntegrityReport:
@@ -967,6 +1009,8 @@ class Graph:
         Raises:
             InputError: both a commit and a state are given.
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.verify(self.session, branch=branch, commit=commit, at=at)
 
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
@@ -992,6 +1036,8 @@ class Graph:
         Raises:
             ReadOnlyError: with `confirm`, the handle is read-only.
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.repair(self.session, confirm=confirm, force=force)
 
     def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
@@ -1008,6 +1054,8 @@ class Graph:
             ...     [(index.property, index.kind, index.uncovered) for index in graph.indexes()]
             [('id', 'btree', 2), ('name', 'fts', 2)]
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.index_coverage(self.session, branch, at)
 
     def ensure_indexes(self, *, branch: str | None = None) -> IndexReceipt:
@@ -1028,6 +1076,8 @@ class Graph:
             ...     [(index.property, index.covered) for index in graph.ensure_indexes().built]
             [('id', 2), ('name', 2)]
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.ensure_indexes(self.session, branch)
 
     @takes(OptimizeOptions)
@@ -1059,6 +1109,9 @@ class Graph:
         Raises:
             WriteTimeoutError: other writers delayed the commit past its timeout.
         """
+        from omnigraph.engine import maintenance
+        from omnigraph.engine.requests import OptimizeRequest
+
         return maintenance.optimize(self.session, OptimizeRequest(**options))
 
     def status(self, thresholds: Thresholds | None = None) -> GraphStatus:
@@ -1084,6 +1137,8 @@ class Graph:
         Raises:
             InputError: a setting is not a number.
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.status(self.session, thresholds)
 
     def upkeep(self, thresholds: Thresholds | None = None) -> UpkeepReport:
@@ -1099,6 +1154,8 @@ class Graph:
         Raises:
             ReadOnlyError: the handle is read-only.
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.upkeep(self.session, thresholds)
 
     def watch_upkeep(
@@ -1116,6 +1173,8 @@ class Graph:
         Raises:
             ReadOnlyError: the handle is read-only.
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.watch(self.session, thresholds, interval, stop)
 
     def cleanup(
@@ -1152,7 +1211,11 @@ class Graph:
             DriftError: a table has newer versions than the manifest, and no sidecar belongs to them.
             CorruptionError: an interrupted write can be neither completed nor undone.
         """
+        from omnigraph.upkeep.reachable import Policy
+
         policy = Policy(keep, older_than, orphans_older_than)
+        from omnigraph.engine import maintenance
+
         return maintenance.cleanup(self.session, policy, preview=preview)
 
     def backup(
@@ -1189,6 +1252,8 @@ class Graph:
             ConflictError: the target holds other files, or was changed since the last backup.
             VersionReclaimedError: cleanup removed versions during the backup, repeatedly.
         """
+        from omnigraph.engine import maintenance
+
         return maintenance.backup(self.session, target, keep=keep, storage_options=storage_options)
 
     @takes(EmbedOptions)
@@ -1231,6 +1296,9 @@ class Graph:
             EmbeddingError: vectors cannot be computed. Nothing was written.
             CancelledError: the caller cancelled the work.
         """
+        from omnigraph.engine.embed import embed
+        from omnigraph.engine.requests import EmbedRequest
+
         return embed(self.session, EmbedRequest(branch=branch, **options))
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
@@ -1243,6 +1311,8 @@ class Graph:
         Raises:
             ReadOnlyError: the handle is read-only.
         """
+        from omnigraph.engine.commit import write_tables
+
         return write_tables(self.session, request, prepare)
 
     def close(self) -> None:

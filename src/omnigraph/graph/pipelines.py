@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, Unpack
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.engine.engines import Engine, JobProgress
-from omnigraph.engine.requests import (
-    EmbedOptions,
-    ExportOptions,
-    LoadOptions,
-    MergeOptions,
-    OptimizeOptions,
-)
+from omnigraph.engine.options import TypedDict
+from omnigraph.engine.request_options import EmbedOptions, ExportOptions, LoadOptions, MergeOptions, OptimizeOptions
 from omnigraph.engine.session import At
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.budget import Cancellation

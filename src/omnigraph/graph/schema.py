@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from omnigraph.engine.options import takes
-from omnigraph.engine.requests import SchemaApplyOptions, SchemaApplyRequest
-from omnigraph.engine.schema import apply_schema, plan_schema, schema_source
+from omnigraph.engine.request_options import SchemaApplyOptions
 from omnigraph.engine.session import At, Session
 from omnigraph.lang.schema import AcceptedSchema, Catalog
-from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt
+from omnigraph.migrate.allow import Allow
+
+if TYPE_CHECKING:
+    from omnigraph.migrate.receipt import SchemaPlan, SchemaReceipt
 
 
 class Schema:
@@ -48,6 +50,8 @@ class Schema:
         Raises:
             NotFoundError: there is no such branch or commit.
         """
+        from omnigraph.engine.schema import schema_source
+
         return schema_source(self._session, branch, at)
 
     def plan(self, schema: str | os.PathLike[str], *, allow: Allow | str = Allow.DROPS) -> SchemaPlan:
@@ -66,6 +70,8 @@ class Schema:
         Raises:
             CompileError: the new schema does not compile.
         """
+        from omnigraph.engine.schema import plan_schema
+
         return plan_schema(self._session, schema, allow=allow)
 
     @takes(SchemaApplyOptions)
@@ -108,4 +114,7 @@ class Schema:
             ReadSetChangedError: another process has changed the schema meanwhile.
             WriteTimeoutError: other writers delayed the commit past its timeout.
         """
+        from omnigraph.engine.requests import SchemaApplyRequest
+        from omnigraph.engine.schema import apply_schema
+
         return apply_schema(self._session, SchemaApplyRequest(schema, **options))

@@ -14,15 +14,10 @@ from omnigraph.engine.load import load
 from omnigraph.engine.mutate import prepare_mutation
 from omnigraph.engine.options import takes
 from omnigraph.engine.query import query
+from omnigraph.engine.query_requests import QueryRequest
 from omnigraph.engine.query_text import QueryText
-from omnigraph.engine.requests import (
-    LoadRequest,
-    MutateRequest,
-    QueryOptions,
-    QueryRequest,
-    RowOptions,
-    TransactionRequest,
-)
+from omnigraph.engine.request_options import QueryOptions, RowOptions
+from omnigraph.engine.requests import LoadRequest, MutateRequest, TransactionRequest
 from omnigraph.engine.session import Session
 from omnigraph.engine.transaction import OpenTransaction, expired, transaction_request
 from omnigraph.errors import BranchNotFoundError, InputError, TransactionEndedError

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from omnigraph.commit.manifest import Commit, Manifest, TableId, TablePin
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store, state_removed
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
 from omnigraph.history.rows import EntityRow, changed_properties, new_values, property_ids, read_row
 from omnigraph.lang.names import did_you_mean

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from omnigraph.commit.manifest import Commit, Manifest, commit_json
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.history.chain import Chain, EntityHistory, Step
 from omnigraph.history.rows import EntityRow

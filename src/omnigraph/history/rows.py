@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import PROPERTY_ID, readable
 from omnigraph.storage.blobs import BlobInfo, blob_info, stored_blobs
 from omnigraph.storage.table_view import TableView

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Span
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 

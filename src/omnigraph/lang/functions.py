@@ -5,9 +5,9 @@ To add a scalar function with one argument, add an entry here and its implementa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.types import Scalar, ValueType
 
 

@@ -16,9 +16,10 @@ The kind of a token is one of the words below, or the punctuation itself:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ParseError, SourceText, Span
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024

@@ -9,7 +9,7 @@ base has no value for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from omnigraph.commit.ancestors import History
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     CorruptionError,

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Conflict, InputError, cut, shown
 from omnigraph.merge.classify import VERDICT, Verdict
 from omnigraph.merge.equality import Mask

@@ -6,13 +6,14 @@ work partition by partition within its memory budget, or on many machines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.merge.equality import Mask, identical
 
 VERDICT = "__verdict"

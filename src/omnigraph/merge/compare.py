@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.table_writes import Change, TableWrite
+from omnigraph.dataclass import dataclass
 from omnigraph.merge.choices import RESOLVED_DELETE_SCHEMA, Choice, Resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, compared
 from omnigraph.merge.located_rows import LocatedRows

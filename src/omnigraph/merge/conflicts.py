@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Conflict, ConflictKind, Violation, cut
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema import TypeKind

@@ -9,8 +9,8 @@ that was used again is not taken for the earlier value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema.identity import TEXT, EnumIdentity, ValueId
 from omnigraph.lang.types import Scalar, ValueType
 

@@ -10,12 +10,12 @@ the base, and where the base and the target have them. No version is searched fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError
 from omnigraph.merge.schema_alignment import stored_tables
 from omnigraph.merge.sides import Versions, with_blob_hashes

@@ -10,7 +10,7 @@ new state of the target.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ from omnigraph.commit.manifest import Manifest, TablePin, combined_models
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.table_writes import TableWrite
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Conflict, MergeSchemaError
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.base import UNKNOWN, Bases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +11,7 @@ import orjson
 
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Conflict
 from omnigraph.merge.preview import PreviewedChange
 from omnigraph.merge.receipt import MergedChanges

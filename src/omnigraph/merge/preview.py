@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest
+from omnigraph.dataclass import dataclass
 from omnigraph.errors.values import plain_value
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.classify import compared

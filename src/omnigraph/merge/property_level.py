@@ -12,13 +12,13 @@ vectors that are computed from it: a vector from one side does not fit the text 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, shown
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import orjson
 
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.dataclass import dataclass
 from omnigraph.merge.preview import PreviewedChange
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.write.receipt import other_request

@@ -11,7 +11,7 @@ takes a row of the source, `with_target_values` keeps the values of the target i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from typing import Protocol, cast
 
@@ -23,6 +23,7 @@ from omnigraph.commit.manifest import Manifest, Models, TableId, TablePin, model
 from omnigraph.commit.read_set import pins
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID, arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind

@@ -7,7 +7,7 @@ content of blobs is compared by a cryptographic hash, so only a few blobs are in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.merge.classify import ROW_ID, Taken
 from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids, with_target_values
 from omnigraph.merge.touched import Touched

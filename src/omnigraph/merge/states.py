@@ -7,12 +7,13 @@ rows. A virtual state is never stored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choices

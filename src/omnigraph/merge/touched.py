@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.row_pairs import ID, changed_rows, shared_names
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage

@@ -7,12 +7,12 @@ after the change, and checked by the same rules as in `verify`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import SchemaDataError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Check, Range, Unique

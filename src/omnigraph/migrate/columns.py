@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, check_model, embed_column
 from omnigraph.lang.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema import AcceptedSchema, TypeKind

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from omnigraph.commit.manifest import TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Check, Range, Unique
 from omnigraph.lang.schema.migrate import Plan

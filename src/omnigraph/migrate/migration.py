@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.manifest import Manifest, Models, models_of
 from omnigraph.commit.read_set import pins
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeColumns, WriteColumns
 from omnigraph.commit.write_request import Prepared, SchemaChange
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder
 from omnigraph.errors import PlanError, ReadSetChangedError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema, evolve, ir_hash, resolve
 from omnigraph.lang.schema.migrate import Plan, Tier, check_has_types, plan
 from omnigraph.lang.schema.migrate.steps import DropProperty, DropType
 from omnigraph.lang.schema.type_key import type_key
+from omnigraph.migrate.allow import Allow
 from omnigraph.migrate.checks import MigratedRows, check_rows
 from omnigraph.migrate.columns import TypeColumns, Values, columns_after
 from omnigraph.migrate.costs import Costs
-from omnigraph.migrate.receipt import Allow, SchemaPlan
+from omnigraph.migrate.receipt import SchemaPlan
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.search import LocalSearch, Search
 

@@ -4,28 +4,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import field
 from typing import Any
 
 from omnigraph.commit.manifest import Commit, commit_json
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, shown
 from omnigraph.lang.schema.migrate import Plan
 from omnigraph.lang.schema.migrate.steps import UnsupportedChange
+from omnigraph.migrate.allow import Allow
 from omnigraph.migrate.costs import StepCost
-
-
-class Allow(StrEnum):
-    """The most severe effect on data that a schema change may have."""
-
-    SAFE = "safe"
-    """Only steps that are possible with any stored data."""
-    VALIDATED = "validated"
-    """Also steps that check the stored rows first."""
-    DROPS = "drops"
-    """Also drops of types and properties. Earlier commits keep the data until cleanup removes them."""
-    DATA_LOSS = "data_loss"
-    """Also drops that remove the data from earlier commits."""
 
 
 def parse_allow(allow: Allow | str) -> Allow:

@@ -6,10 +6,10 @@ The driver stages the files of all fragments as one table write, and commits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import OmnigraphError
 from omnigraph.migrate.checks import MigratedRows
 from omnigraph.pipeline.fragment_groups import grouped

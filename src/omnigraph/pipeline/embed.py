@@ -7,12 +7,12 @@ the commit is tried again, these vectors are not computed again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.backends import Computed
 from omnigraph.errors import EmbeddingError
 from omnigraph.pipeline.spark.staging import Staging

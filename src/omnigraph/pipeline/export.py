@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ import pyarrow.parquet
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.requests import ExportRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError

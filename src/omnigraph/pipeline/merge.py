@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeFragments, TableWrite
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import Engine
 from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema.type_key import TypeKey

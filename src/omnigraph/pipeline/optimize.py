@@ -7,8 +7,8 @@ by one task, because with several tasks, each segment of the index would have di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.storage.layouts import build_index_segment, compact

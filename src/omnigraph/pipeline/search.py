@@ -9,10 +9,10 @@ compares rows shuffles them, so that rows with the same values are in one task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.migrate.checks import MigratedColumns, MigratedRows
 from omnigraph.pipeline.fragment_groups import grouped
 from omnigraph.pipeline.spark.shuffle import Relation, Side, block_schema, combine_first, decode, encode

@@ -7,9 +7,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError, cut
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.names import did_you_mean

@@ -7,10 +7,11 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO, TypeVar
 from urllib.parse import quote, unquote
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 from omnigraph.storage.objects import open_store
 from omnigraph.storage.objects.contract import ObjectStore

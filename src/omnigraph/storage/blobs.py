@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.fragment import DataFile
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage.scans import filtered
 

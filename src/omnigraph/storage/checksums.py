@@ -21,12 +21,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 
 import orjson
 from ulid_transform import ulid_now
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 

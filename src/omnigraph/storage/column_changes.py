@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from lance.fragment import DataFile, FragmentMetadata, LanceFragment
 from lance.schema import LanceSchema
 from lance.udf import batch_udf
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.storage.blobs import stored_schema

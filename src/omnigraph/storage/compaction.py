@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lance import LanceDataset, LanceOperation
 from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.lance_manifest import fields
 

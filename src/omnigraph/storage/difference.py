@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import LanceFragment
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content

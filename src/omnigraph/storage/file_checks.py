@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, DamagedFileError
 from omnigraph.settings import CHECKED_BYTES
 from omnigraph.storage.checksums import ChecksumIndex, file_checksum

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.blobs import ROW_ID, stored_blobs, with_content
 from omnigraph.storage.scans import scanner
 

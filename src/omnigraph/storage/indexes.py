@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from lance import LanceDataset
 from lance.dataset import Index
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.text_analysis import settings

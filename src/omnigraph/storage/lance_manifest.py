@@ -11,8 +11,9 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from uuid import UUID
+
+from omnigraph.dataclass import dataclass
 
 _NAME = re.compile(r"(\d{20})\.manifest")
 _MAGIC = b"LANC"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import orjson
 from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import base_paths, damage, version_of, without_indexes
 from omnigraph.storage.objects import ObjectStore

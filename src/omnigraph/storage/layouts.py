@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.compaction import (
     CompactedGroup,
     CompactionGroup,

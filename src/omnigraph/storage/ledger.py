@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -22,6 +21,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     CorruptionError,
     DamagedFileError,

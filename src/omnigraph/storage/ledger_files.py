@@ -11,10 +11,11 @@ import os
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import orjson
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.file_checks import FileDamage

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import orjson
 import pyarrow as pa
 from lance import LanceDataset
 from lance.fragment import FragmentMetadata
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import DamagedFileError
 from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.latest_version import latest_damage

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Protocol
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, InputError
 from omnigraph.storage.blobs import filled, stored_columns
 from omnigraph.storage.id_fragments import MOST_LOOKUPS, IdFragments

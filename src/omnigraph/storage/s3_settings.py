@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.settings import S3
 

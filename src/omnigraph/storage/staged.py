@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 from lance import Transaction
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ConflictError
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import ENGINE_MARK

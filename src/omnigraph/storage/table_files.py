@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.fragment import DataFile
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError
 
 _MANIFEST = re.compile(r"\d{20}\.manifest")

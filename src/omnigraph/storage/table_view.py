@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.blobs import StoredBlob, find_blob, read_range, with_content
 from omnigraph.storage.datasets import Datasets

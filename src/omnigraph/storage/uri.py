@@ -6,10 +6,11 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from urllib.parse import quote, unquote
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.storage.s3_settings import S3Settings
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from typing import cast
 
 from ulid_transform import ulid_now
@@ -34,6 +33,7 @@ from omnigraph.commit.refs import delete_branch_ref, delete_tag_ref, list_branch
 from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,

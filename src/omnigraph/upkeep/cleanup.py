@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
 from omnigraph.commit.removal_list import ListState, RemovalList, TableRemovals
+from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.staged_checksums import drop_checksums
@@ -38,6 +39,7 @@ from omnigraph.commit.staging_directories import DIRECTORY as STAGING
 from omnigraph.commit.staging_directories import StagingDirectory, delete_empty, staging_directories
 from omnigraph.commit.store import CLEANUP, Store
 from omnigraph.commit.work_records import WorkRecord, read_records, remove_dead, watch
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -58,9 +60,6 @@ from omnigraph.upkeep import reachable
 from omnigraph.upkeep.manifest_sweep import plan_manifest, remove_transactions
 from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
 from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
-
-ORPHANS_OLDER_THAN = timedelta(days=7)
-"""Minimum age of orphan files that cleanup removes."""
 
 _CLOCK_SKEW = timedelta(minutes=5)
 """Allowed error of the modification times of a store."""

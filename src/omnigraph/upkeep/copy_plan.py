@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
@@ -12,6 +12,7 @@ from omnigraph.commit.refs import branch_ref_path as graph_branch_path
 from omnigraph.commit.refs import tag_ref_path
 from omnigraph.commit.schema_files import ARCHIVE
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ObjectNotFoundError, VersionReclaimedError
 from omnigraph.storage.base_paths import moved_manifest
 from omnigraph.storage.checksums import Checksums, read_records, record_names

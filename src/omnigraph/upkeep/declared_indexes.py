@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query.ir import Analyzer
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, Index, IndexKind, Key, NodeType
 from omnigraph.lang.schema.indexes import built_kind

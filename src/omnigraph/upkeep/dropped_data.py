@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 
 from omnigraph.commit.manifest import MAIN, DroppedData, Manifest
 from omnigraph.commit.removal_list import TableRemovals
+from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
-from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, removable_versions
+from omnigraph.upkeep.cleanup import removable_versions
 from omnigraph.upkeep.reachable import Policy
 
 TableVersion = tuple[str | None, int]

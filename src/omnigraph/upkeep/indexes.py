@@ -9,7 +9,6 @@ only for rows that they do not cover yet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
@@ -20,6 +19,7 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import BuildIndexes, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import WriteRequest
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.tables import TableStorage

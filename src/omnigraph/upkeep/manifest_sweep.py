@@ -12,7 +12,6 @@ The two newest versions of every branch stay: if the newest file is damaged, `re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -20,6 +19,7 @@ from omnigraph.commit.manifest import MANIFEST_PATH
 from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.removal_list import TableRemovals
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import OmnigraphError
 from omnigraph.storage.objects import ObjectInfo
 from omnigraph.storage.table_files import Needs

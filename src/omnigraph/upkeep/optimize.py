@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from omnigraph.commit.attempts import write
@@ -21,6 +21,7 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import BuildIndexes, Compact, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import WriteRequest
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind

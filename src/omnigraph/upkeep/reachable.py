@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -25,6 +25,7 @@ from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError, shown
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.table_ref import TableRef

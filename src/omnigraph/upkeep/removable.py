@@ -9,7 +9,6 @@ versions of its commit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -20,6 +19,7 @@ from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.table_ref import table_directory

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ulid_transform import ulid_now
 
@@ -42,6 +42,7 @@ from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.table_writes import DropDamagedIndexes
 from omnigraph.commit.torn_versions import correct_hint, quarantine, quarantine_torn
 from omnigraph.commit.write_request import WriteRequest
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     DamagedFileError,
     InputError,

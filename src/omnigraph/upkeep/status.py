@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from omnigraph.commit.sidecar import read_sidecars
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import read_records, watch
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, InputError, VersionReclaimedError
 from omnigraph.lang.schema import Catalog
 from omnigraph.settings import (

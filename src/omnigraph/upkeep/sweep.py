@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import NamedTuple
 
 from omnigraph.commit.removal_list import TableRemovals, runs_of
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
 from omnigraph.storage.table_files import Needs, counted_as, is_needed, is_swept
 from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.commit.store import Store
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, OmnigraphError, StorageError
 from omnigraph.storage.lance_manifest import TornManifestError, operation, read, restored_version, version_of
 from omnigraph.storage.latest_version import VERSIONS, torn_version

@@ -11,12 +11,12 @@ found: `omnigraph embed --check` counts them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import TablePin
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import Property
 from omnigraph.lang.schema.type_key import node_key

@@ -9,7 +9,6 @@ ones. The table records the model of its vectors, so a change of the model is de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Models, TablePin, commit_json, with_models
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, Tally, check_model, embed_column
 from omnigraph.errors import InputError
 from omnigraph.lang.names import did_you_mean

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     ExternalBlobPolicyError,
     ExternalBlobSourceError,
@@ -19,7 +20,9 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri, UnusableUriError, redacted
 from omnigraph.storage.blobs import CELL, blob_columns
-from omnigraph.write.rules.changes import TableChange
+
+if TYPE_CHECKING:
+    from omnigraph.write.rules.changes import TableChange
 
 URI_BYTES = 64 * 1024
 URI_CELLS = 8192

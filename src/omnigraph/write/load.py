@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import with_models
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import Append, Insert, Overwrite, TableWrite, Upsert
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind

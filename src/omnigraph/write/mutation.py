@@ -6,7 +6,6 @@ This module writes nothing. It returns the changes of whole tables, validated to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import Append, DeleteIds, TableWrite, Upsert
 from omnigraph.commit.write_request import Prepared
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import KeyConflictError, ResourceLimitError
 from omnigraph.evaluate import Request, bind, holds, implied_ids, prefilter, table_rows

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,7 @@ import orjson
 
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey

@@ -9,11 +9,12 @@ query with a thousand inserts is as fast as a load of a thousand rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, Tally, embed_column
 from omnigraph.errors import Problem
 from omnigraph.evaluate import Request

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import SourceText, Span
 from omnigraph.lang.tokens import Tokens
 from omnigraph.lang.types import ValueType

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ParseError, SourceText, TypeCheckError
 from omnigraph.lang.diagnostics import Finding, Severity, sorted_findings
 from omnigraph.lang.query import ast, ir

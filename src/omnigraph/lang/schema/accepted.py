@@ -6,9 +6,10 @@ Tables, columns and composite ids use the numbers, so a rename changes no data.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import PlanError, Span
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property, TypeKind
 from omnigraph.lang.schema.identity import EnumIdentity, Resolution, TypeIdentity, TypeKey, resolve, types_of

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.names import nearest
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind

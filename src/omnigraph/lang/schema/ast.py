@@ -5,9 +5,10 @@ Two trees are equal if their texts differ only in white space and comments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import SourceText, Span
 from omnigraph.lang.types import Scalar
 

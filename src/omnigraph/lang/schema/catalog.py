@@ -7,9 +7,10 @@ property is a constraint of the type, and all names are resolved.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Span
 from omnigraph.lang.types import ValueType
 

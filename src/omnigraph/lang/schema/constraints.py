@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Span
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind

@@ -7,8 +7,9 @@ reused, so a type that is dropped and declared again is a new type. The same hol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property, TypeKind

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema.catalog import TypeKind
 
 ENDPOINTS = ("src", "dst")

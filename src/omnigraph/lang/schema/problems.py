@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CatalogError, SourceText, Span
 from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.names import did_you_mean

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.annotations import Annotated, read_enum_renames, read_property_annotations
 from omnigraph.lang.schema.catalog import Embed, Property

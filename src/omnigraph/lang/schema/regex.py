@@ -10,11 +10,12 @@ boundary `\b` cannot be rewritten, because RE2 looks at single bytes. Instead, t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import re2
+
+from omnigraph.dataclass import dataclass
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import CatalogError, CompileError
 from omnigraph.lang.schema.accepted import AcceptedSchema
 from omnigraph.lang.schema.build import compile_schema

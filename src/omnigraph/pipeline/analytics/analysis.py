@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.amounts import format_size
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import Choice, Engine, parse_engine
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown

@@ -9,7 +9,6 @@ rules that choose the smallest node give the same result in both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, NotFoundError, cut, shown
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import Catalog

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.engines import Engine, SparkOptions
 from omnigraph.engine.load import load
-from omnigraph.engine.requests import ExecutionOptions, LoadRequest
+from omnigraph.engine.request_options import ExecutionOptions
+from omnigraph.engine.requests import LoadRequest
 from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.arrow import arrow_type

@@ -7,12 +7,12 @@ PageRank may differ, because sums are computed in another order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.type_key import edge_key, node_key

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Disposition, InputError, OmnigraphError, cut
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.document import Check, Document, QueryCheck, SqlCheck

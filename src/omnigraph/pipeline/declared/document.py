@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.ref_names import branch_name
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.documents import Value, as_document
 from omnigraph.lang.documents import read_document as read_yaml

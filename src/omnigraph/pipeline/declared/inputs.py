@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
@@ -24,6 +24,7 @@ from omnigraph.commit.commit_metadata import LONGEST_NAME, check_text
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.ref_names import branch_name
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import Choice, Engine, JobProgress, SparkOptions, parse_engine
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge

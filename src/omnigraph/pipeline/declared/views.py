@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.pipeline.declared.document import Document, FileSource, SparkSource
 from omnigraph.pipeline.declared.file_tables import file_frame

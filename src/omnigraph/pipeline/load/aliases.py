@@ -9,12 +9,12 @@ such as `007` for the number 7. That text is an alias of the id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Problem
 from omnigraph.pipeline.load.partition_task import PartReader, PartResult
 from omnigraph.pipeline.spark.staging import Staging

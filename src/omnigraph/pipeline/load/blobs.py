@@ -10,11 +10,12 @@ all of them in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, staged_references, write_part
 from omnigraph.pipeline.load.rules import LoadedType
 from omnigraph.pipeline.spark.staging import Staging

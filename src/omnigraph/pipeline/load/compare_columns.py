@@ -8,10 +8,10 @@ Tasks write these columns in hash partitions while they read the input, so that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.write.rules.constraints import bounded_ends, unique_groups, without_nulls
 

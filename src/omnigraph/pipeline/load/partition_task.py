@@ -7,13 +7,14 @@ checked later; for these checks, the task stages the compared columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, Tally, default_embedder
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph.commit.manifest import Manifest, Models, with_models
 from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.table_writes import AppendFragments, Change, ChangeFragments, OverwriteFragments, TableWrite
+from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder
 from omnigraph.engine.backends import StagedRowsOutdatedError
 from omnigraph.engine.requests import LoadRequest

@@ -12,13 +12,13 @@ with the same row ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.amounts import format_size, parse_amount
+from omnigraph.dataclass import dataclass
 from omnigraph.pipeline.load.partition_task import KEY_BATCH, LoadedRows
 from omnigraph.pipeline.load.rules import LoadedType, stored_inputs
 from omnigraph.pipeline.spark.shuffle import Relation, Shuffle, Side

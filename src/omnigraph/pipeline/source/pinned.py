@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
 from omnigraph.commit.manifest import TableId
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
 from omnigraph.graph.graph import open as open_graph

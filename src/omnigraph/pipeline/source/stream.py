@@ -16,7 +16,6 @@ at a schema boundary of the change feed that affects its type and its columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -31,6 +30,7 @@ from omnigraph.changes.schema_boundary import is_boundary
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import Commit, TablePin
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import TypeKind

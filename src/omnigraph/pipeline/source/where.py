@@ -12,11 +12,11 @@ this behaviour of Spark.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.evaluate import Request, holds, prefilter, table_rows
 from omnigraph.evaluate.rows import ROLE_COLUMNS

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.load import load_mode
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.lang.schema.type_key import type_key

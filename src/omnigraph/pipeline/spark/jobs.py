@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import JobProgress
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, OmnigraphError, SparkError, cut
 from omnigraph.read.budget import Cancellation

@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline.spark.jobs import JobMonitor, interrupted

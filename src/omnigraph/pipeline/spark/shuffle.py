@@ -10,7 +10,6 @@ of blocks with the same functions as the local engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import PART_ROWS
 from omnigraph.write.rows.hashing import digests
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from ulid_transform import ulid_now
 
 from omnigraph.commit.staging_directories import DIRECTORY
+from omnigraph.dataclass import dataclass
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme

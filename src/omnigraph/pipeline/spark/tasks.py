@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.session import Session

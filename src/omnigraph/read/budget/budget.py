@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 from threading import Event, Lock, get_ident
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
 from omnigraph.settings import QUERY_MEMORY, THREADS
 

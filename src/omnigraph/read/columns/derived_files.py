@@ -14,7 +14,7 @@ import logging
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Integers
 from omnigraph.settings import CACHE_DISK
 from omnigraph.storage.files.cache_directory import cache_directory, open_cached

@@ -7,10 +7,9 @@ numbers. If there are many more holes than entities, the entities are numbered d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
 MAX_SLOTS_PER_ENTITY = 4

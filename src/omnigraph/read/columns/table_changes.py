@@ -8,12 +8,12 @@ exist; then the changed rows are those whose last write, which Lance records in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.derived_files import Origin
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import Mask, Numbers

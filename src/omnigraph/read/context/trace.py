@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import read_so_far
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
 from threading import Lock
 
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.columns.cache import ColumnCache, process_cache
 from omnigraph.read.columns.entity_table import EntityTables

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.arrow import arrow_type, readable
 from omnigraph.lang.names import did_you_mean

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +18,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.read.export.export import TypeExport

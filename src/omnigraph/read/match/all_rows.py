@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.rows.frame import Frame
 

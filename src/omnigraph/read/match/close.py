@@ -10,11 +10,11 @@ chunk of reached nodes, before it produces rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.columns.numbers import Integers, Numbers

@@ -8,10 +8,9 @@ variables. Each of these rows has a weight, the number of rows of the match that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Mask, Numbers, distinct_numbers

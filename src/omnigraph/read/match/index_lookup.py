@@ -25,7 +25,7 @@ def index_lookup(
 ) -> tuple[Numbers, Sequence[Expression]]:
     """Entities that may satisfy all conditions, and the conditions that still have to be evaluated on them."""
     for place, condition in enumerate(conditions):
-        ids = _ids(condition, table, context)
+        ids = ids_of(condition, table, context)
         if ids is not None:
             found = table.find(pa.array(ids, pa.utf8()))
             found = found[found != NOTHING]
@@ -46,7 +46,7 @@ def selects_by_id(conditions: Sequence[Expression], table: EntityTable, context:
 # By id
 
 
-def _ids(condition: Expression, table: EntityTable, context: Context) -> list[str] | None:
+def ids_of(condition: Expression, table: EntityTable, context: Context) -> list[str] | None:
     """Ids of all entities that can satisfy a condition; None if it does not compare the id or the key with values."""
     found = _key_values(condition, table, context)
     if found is None:

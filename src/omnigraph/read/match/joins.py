@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.pipeline import BlockRun, MatchRun, Operator, Pipeline

@@ -7,10 +7,9 @@ produced only for these nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.operator_name import OperatorName

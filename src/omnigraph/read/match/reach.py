@@ -6,10 +6,10 @@ The walk always starts at the left variable, because distances are counted from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.count import Count, check_row_count

@@ -7,11 +7,10 @@ sorted by the ids of its variables, so its limit is handled in the same way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.sort_keys import Key, foremost
 from omnigraph.read.context.operator_name import OperatorName

@@ -7,8 +7,8 @@ query that runs again with other parameters usually finds its order in the cache
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.plan.join_order import Estimates, JoinOrderSearch, Move
 from omnigraph.read.plan.statistics import Statistics, rounded_rows

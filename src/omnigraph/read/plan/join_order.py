@@ -12,8 +12,8 @@ state by one step. With up to eight variables the search is exhaustive; with mor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand, side_at

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.count import Count
 from omnigraph.read.match.rank import Rank

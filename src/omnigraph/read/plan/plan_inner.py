@@ -7,9 +7,10 @@ candidate, if its variables are only counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.candidates import Candidates

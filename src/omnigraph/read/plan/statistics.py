@@ -7,10 +7,11 @@ or from cached columns. Unknown statistics are replaced by defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import frexp, ldexp
 from typing import Any
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.query.block import Side
 from omnigraph.read.topology.topology import DegreeStatistics
 

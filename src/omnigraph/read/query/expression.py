@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import Expression, SortTerm, variables
+from omnigraph.read.query.point_pattern import PointPattern, point_pattern
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class ReadQuery:
     def match(self) -> QueryBlock:
         """The `match` block."""
         return QueryBlock.of(self.read.match)
+
+    @cached_property
+    def point(self) -> PointPattern | None:
+        """The pattern of a lookup of one node; None if the query has another form."""
+        return point_pattern(self.read)
 
     # Result
 

@@ -11,10 +11,11 @@ one more edge. With several such conditions, inclusion-exclusion gives one term 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import combinations, count
 from typing import Any
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.query.block import QueryBlock
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.arrow import readable
 from omnigraph.read.result.encoding import objects, plain

@@ -7,7 +7,7 @@ whole tokens. The same pieces occur many times, so the text analyzer runs only o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.entity_table import as_one_array

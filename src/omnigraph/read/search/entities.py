@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.rows.frame import Binding

@@ -5,12 +5,11 @@ This is possible if the table version that the index was built from is in the hi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.derived_files import Origin
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array

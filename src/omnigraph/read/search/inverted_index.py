@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, reduce
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.search.analysis import Occurrences, Places

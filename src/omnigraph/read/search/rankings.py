@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.search.scores import ApproximateScores, Floats, PartialScores, Scores, above, below
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import nth_least
 

@@ -8,11 +8,10 @@ of the cost. The choice of directions affects only the speed, not the results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.search.scores import Scores

@@ -8,11 +8,12 @@ summation. To find the nearest of many vectors, most vectors are first excluded 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.budget.budget import checkpoint, note_read
 from omnigraph.read.columns.entity_table import EntityTable

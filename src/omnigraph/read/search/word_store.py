@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from weakref import ReferenceType, ref
@@ -10,6 +9,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Origin, Stored, process_files

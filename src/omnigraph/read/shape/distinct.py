@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.shape.grouping import distinct_rows
 from omnigraph.read.shape.operator import MatchRows, ShapeRows, ShapeRun

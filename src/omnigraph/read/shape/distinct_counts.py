@@ -7,11 +7,11 @@ pairs of group and code are sorted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import Integers, Numbers

@@ -6,12 +6,12 @@ The codes of a property are computed once for all entities of a type. For ids an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey

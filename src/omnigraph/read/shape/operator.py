@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName

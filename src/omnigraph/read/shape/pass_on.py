@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.query.read_query import named_columns

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName

@@ -8,11 +8,11 @@ updated edges are read. For this, the earlier versions have to be in the history
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import Catalog
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Stored, process_files

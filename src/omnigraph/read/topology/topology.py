@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pd
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint, note_read
 from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Stored
 from omnigraph.read.columns.entity_table import as_one_array

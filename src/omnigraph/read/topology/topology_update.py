@@ -6,11 +6,12 @@ This is possible if the table versions that the topology was built from are in t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.derived_files import Made, Origin, Stored
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array

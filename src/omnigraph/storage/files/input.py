@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from glob import glob, has_magic
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, ObjectChangedError, ObjectNotFoundError, cut
 from omnigraph.storage.objects.contract import ObjectInfo
 from omnigraph.storage.uri import GraphUri

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.storage.uri import GraphUri
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from itertools import count
 from threading import Lock
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from omnigraph.storage.objects.contract import ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.uri import GraphUri

@@ -12,10 +12,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ClockError, InputError
 from omnigraph.settings import CLOCK_TOLERANCE
 from omnigraph.storage.objects.contract import ObjectStore

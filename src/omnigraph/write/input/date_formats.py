@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.temporal import MS_PER_DAY
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.input.parse_text import matching_cells, parse_integers

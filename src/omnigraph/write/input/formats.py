@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.files.input import InputFile

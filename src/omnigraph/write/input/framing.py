@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
+
+from omnigraph.dataclass import dataclass
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ResourceLimitError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.input.envelopes import EnvelopeReader

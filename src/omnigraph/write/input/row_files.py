@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from glob import has_magic
 from os import PathLike, fspath
 from pathlib import PurePosixPath
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.files.input import InputFile, Tree, tree_of

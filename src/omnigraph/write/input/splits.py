@@ -9,11 +9,11 @@ Reading all parts of a file in order gives the same rows as reading the whole fi
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.named_columns import Layout, OfType, Type, empty_rows

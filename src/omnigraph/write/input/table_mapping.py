@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import cut
 from omnigraph.lang.documents import Value, as_document, read_document
 from omnigraph.lang.names import did_you_mean

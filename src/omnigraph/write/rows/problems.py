@@ -7,9 +7,10 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import BadRowsError, Problem, cut
 
 SHOWN = 100

@@ -8,13 +8,13 @@ rows that share a value are in one partition. This limits its memory, and lets i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import ResourceLimitError
 from omnigraph.evaluate.texts import matches
 from omnigraph.lang.arrow import readable

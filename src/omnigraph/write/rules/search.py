@@ -9,12 +9,13 @@ in hash partitions: each partition has all rows with its values, and fits into t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.dataclass import dataclass
 from omnigraph.write.rows.hashing import Digests, digests
 from omnigraph.write.rules.constraints import (
     HASH_ROW_BYTES,

@@ -8,13 +8,13 @@ stay in memory up to a limit.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Violation, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, EdgeType, NodeType

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir

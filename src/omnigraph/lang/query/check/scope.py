@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import Span, TypeCheckError
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ir

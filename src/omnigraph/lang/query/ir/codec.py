@@ -25,7 +25,7 @@ _CLASSES: dict[str, type] = {"ValueType": ValueType} | {
     cls.__name__: cls
     for module in (expr, query)
     for cls in vars(module).values()
-    if dataclasses.is_dataclass(cls) and isinstance(cls, type) and cls.__module__ == module.__name__
+    if isinstance(cls, type) and cls.__module__ == module.__name__ and "__dataclass_fields__" in vars(cls)
 }
 _KINDS: dict[type, str] = {cls: kind for kind, cls in _CLASSES.items()}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.types import Scalar, ValueType
 
 BOOL = ValueType(Scalar.BOOL)

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.query.ir.expr import Aggregate, Bm25, Column, ConstValue, Expr, Fusion, Nearest, Rank
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import ValueType

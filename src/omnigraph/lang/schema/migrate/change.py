@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.schema.catalog import EdgeType, InterfaceType, NodeType, Property, TypeKind
 from omnigraph.lang.schema.identity import Resolution, property_label

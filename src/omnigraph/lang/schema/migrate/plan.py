@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, PlanError
 from omnigraph.lang.schema.accepted import AcceptedSchema
 from omnigraph.lang.schema.canonical import Json

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import ClassVar
 
+from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema.canonical import Json, annotation_json
 from omnigraph.lang.schema.catalog import (
     Annotation,
