@@ -9,7 +9,8 @@ it ran. Otherwise a three-way merge combines the state at the start, the transac
 are checked on the result.
 """
 
-# See docs/decisions/0145-transactions-merge-at-commit.md and 0216-a-transaction-collects-its-changes.md
+# See docs/decisions/0145-transactions-merge-at-commit.md
+# See docs/decisions/0216-a-transaction-collects-its-changes.md
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ def point_pattern(read: ir.Read) -> PointPattern | None:
     block = read.match
     if len(block.nodes) != 1 or len(block.filters) != 1 or block.expands or block.optionals or block.negations:
         return None
+    if read.stages or block.values or block.outer:
+        return None
     if read.grouped or read.distinct or read.having or read.order or read.limit or read.offset:
         return None
     (node,), (filter_,) = block.nodes, block.filters

@@ -1,5 +1,7 @@
 """Groups of rows, and aggregates over them."""
 
+# See docs/decisions/0229-groups-are-integers-or-runs.md
+
 from __future__ import annotations
 
 from fractions import Fraction
