@@ -70,12 +70,14 @@ class Count:
         rest: the pipeline that produces the rows of the other variables.
         at_most: larger weights are replaced by this number; None for exact counts.
         optionals: optional blocks whose matches are counted.
+        weighted: whether the result depends on the weights. If not, rows are returned without weights.
     """
 
     leaves: tuple[Leaf, ...]
     rest: Pipeline
     at_most: int | None = None
     optionals: tuple[OptionalCount, ...] = ()
+    weighted: bool = True
 
     @property
     def name(self) -> OperatorName:
@@ -98,8 +100,13 @@ class Count:
         """Estimated number of output rows."""
         return self.rest.rows
 
-    def execute(self, match: MatchRun) -> tuple[Frame, Numbers]:
+    def execute(self, match: MatchRun) -> tuple[Frame, Numbers | None]:
         """Rows of the remaining variables, and the weight of each row: how many rows of the match it stands for."""
+        frame, weights = self.count(match)
+        return frame, weights if self.weighted else None
+
+    def count(self, match: MatchRun) -> tuple[Frame, Numbers]:
+        """Like `execute`, always with weights."""
         trace = match.context.trace
         if trace is None or not (self.leaves or self.optionals):
             return self._execute(match)
@@ -114,7 +121,7 @@ class Count:
         weights = _Weights(candidates, match.context, self.at_most)
         _narrow(self, candidates, match.context)
         for each in self.optionals:
-            weights.multiply(each.name, *each.count.execute(match))
+            weights.multiply(each.name, *each.count.count(match))
         for leaf in self.leaves:
             weights.eliminate(leaf)
         weights.narrow()

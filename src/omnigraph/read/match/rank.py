@@ -74,7 +74,7 @@ class Rank:
     def _best_nodes(self, match: MatchRun) -> Frame:
         """The nodes whose rows include the best rows, one row per node, in ascending order, with fused ranks."""
         search, query = match.context.search, match.query
-        rows, weights = self.count.execute(match)
+        rows, weights = self.count.count(match)
         entities = Entities.of(rows.bindings[self.var])
         if entities.back is not None:
             weights = np.bincount(entities.back, weights, len(entities.binding.numbers)).astype(np.int64)

@@ -60,7 +60,7 @@ class Subtract:
         frames: list[Frame] = []
         weights: list[Numbers] = []
         for term, operator in self.terms:
-            frame, weight = operator.execute(match)
+            frame, weight = operator.count(match)
             frames.append(self._with_merged(frame, term))
             weights.append(weight * term.sign)
         if not self.needed:

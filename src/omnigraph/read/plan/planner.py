@@ -130,7 +130,7 @@ class Planner:
         count = self._count_of(inner.block, leaves, frozenset({name}), at_most=1)
         candidates = self.match.candidates(self._query.match)
         with nullcontext() if trace is None else trace.step(OperatorName.EXCLUDE, f"${name}, {count.text}") as entry:
-            frame, _ = count.execute(self.match)
+            frame, _ = count.count(self.match)
             allowed = np.ones(candidates.tables(name)[0].slots, bool)
             allowed[frame.bindings[name].numbers] = False
             candidates.narrow(name, allowed)
@@ -148,13 +148,14 @@ class Planner:
 
     def _count(self, *, in_chunks: bool) -> MatchOperator | None:
         """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
-        if not self._query.counts_matches:
+        query = self._query
+        if not query.counts_matches and not (query.ignores_duplicates and not query.read.grouped):
             return None
         block, optionals = self._without_counted_optionals()
-        needed = self._query.result_variables
+        needed = query.result_variables if query.read.grouped else query.shape_variables
         leaves = count_leaves(block, block.joined_variables | needed, self.match.candidates(block), self._context)
-        if self._query.ignores_duplicates:
-            return self._count_of(block, leaves, needed, at_most=1)
+        if query.ignores_duplicates:
+            return replace(self._count_of(block, leaves, needed, at_most=1), weighted=False)
         count = self._count_of(block, leaves, needed, optionals)
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
@@ -163,7 +164,8 @@ class Planner:
 
     def _without_counted_optionals(self) -> tuple[QueryBlock, tuple[OptionalCount, ...]]:
         """The match without the optional blocks whose matches are only counted, and the counts of these blocks."""
-        block, needed = self._block, self._query.result_variables
+        block, query = self._block, self._query
+        needed = query.result_variables if query.read.grouped else query.shape_variables
         possible = [
             inner
             for inner in block.derived(optionals_of_one_variable)
@@ -333,21 +335,25 @@ class Planner:
 def _with_closing_edges(
     operators: list[Operator], estimates: tuple[float, ...]
 ) -> tuple[list[Operator], tuple[float, ...]]:
-    """Replace each expand and the membership tests that directly follow it by one operator, where this is possible."""
+    """Replace each expand and the membership tests that follow it by one operator, where this is possible.
+
+    Conditions between them are evaluated after the tests.
+    """
     found: list[Operator] = []
     kept: list[float] = []
     for place, operator in enumerate(operators):
-        last = found[-1] if found else None
+        filters = 0
+        while filters < len(found) and isinstance(found[len(found) - 1 - filters], Filter):
+            filters += 1
+        at = len(found) - 1 - filters
+        last = found[at] if at >= 0 else None
         walk = last.walk if isinstance(last, Close) else last
-        if (
-            isinstance(operator, Membership)
-            and not operator.negated
-            and isinstance(walk, Expand)
-            and can_close(walk, operator.expand)
-        ):
+        if _is_closing(operator) and isinstance(walk, Expand) and can_close(walk, operator.expand):
             closing = last.closing if isinstance(last, Close) else ()
-            found[-1] = Close(walk, (*closing, operator.expand))
-            kept[-1:] = estimates[place : place + 1]
+            found[at] = Close(walk, (*closing, operator.expand))
+            if kept:
+                share = estimates[place] / estimates[place - 1] if estimates[place - 1] else 0.0
+                kept[at:] = [estimate * share for estimate in kept[at:]]
         else:
             found.append(operator)
             kept += estimates[place : place + 1]
