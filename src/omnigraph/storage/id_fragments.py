@@ -30,10 +30,15 @@ CAPACITY = 100_000
 
 
 class IdFragments:
-    """The ids of the small fragments of one branch of a table, in all versions that were read.
+    """The ids of the small fragments of one branch of a table.
 
-    A fragment has the same rows in all versions, except for those that a later version deletes. So what is remembered
-    stays true: it says where an id may be, and the lookup finds out whether it is there in its version.
+    A fragment has the same rows in all versions, except for those that a later version deletes. Ids are read while no
+    row of the fragment is deleted. So they stay true for all versions: they say where an id may be, and the lookup
+    finds out whether it is there in its version.
+
+    An undone write may leave a version in which a number belongs to another fragment. So only fragments of the version
+    that was used last are remembered. If the newest of them that another version has is the same fragment there, both
+    versions have the history before it in common, and all older ones are the same, too.
     """
 
     def __init__(self) -> None:
@@ -74,6 +79,7 @@ class IdFragments:
         """
         number = max(dataset.fragment_ids())
         with self._lock:
+            self._forget_others(dataset, set(dataset.fragment_ids()))
             if len(ids) > SMALL_ROWS or len(self._places) + len(ids) > CAPACITY or number in self._remembered:
                 return
             if file.endswith(f"/{_file(dataset, number)}"):
@@ -93,19 +99,22 @@ class IdFragments:
         """
         present = set(dataset.fragment_ids())
         with self._lock:
-            self._forget_replaced(dataset, present)
+            self._forget_others(dataset, present)
             new = present - self._remembered.keys() - self._others
             if new:
                 self._add(dataset, new, present)
             others = present & self._others
             if len(others) == len(present):
                 return [], None
-            found = {number for one in ids for number in self._places.get(one, ()) if number in present}
+            # A place may be that of a fragment that was forgotten. Then the fragment with this number is read in vain.
+            found = {number for one in ids for number in self._places.get(one, ()) if number in self._remembered}
             return sorted(found), sorted(others)
 
-    def _forget_replaced(self, dataset: LanceDataset, present: set[int]) -> None:
-        """Forget everything if the table was replaced by another one, which may use the same numbers."""
-        newest = max(present & self._remembered.keys(), default=None)
+    def _forget_others(self, dataset: LanceDataset, present: set[int]) -> None:
+        """Forget the fragments that a version does not have, and all if it has another one with the same number."""
+        for number in self._remembered.keys() - present:
+            del self._remembered[number]
+        newest = max(self._remembered, default=None)
         if newest is not None and _file(dataset, newest) != self._remembered[newest]:
             self._clear()
 
@@ -135,7 +144,8 @@ class IdFragments:
             fragment = dataset.get_fragment(number)
             assert fragment is not None
             rows = fragment.physical_rows
-            if rows <= SMALL_ROWS and size + rows <= CAPACITY:
+            # A deleted row exists in earlier versions, and again if the deletion is undone.
+            if not fragment.num_deletions and rows <= SMALL_ROWS and size + rows <= CAPACITY:
                 chosen.append(number)
                 size += rows
         return chosen, size
