@@ -76,7 +76,7 @@ class BlockValueOf(Operator):
 
     def _counts(self, few: Frame, run: BlockRun) -> Numbers:
         """Number of matches of the block for each row."""
-        start = replace(few, origin=np.arange(few.count))
+        start = replace(few, origin=np.arange(few.count), weight=None)
         found = run.match.refit(self.pipeline, few.count).execute(start, run.match)
         assert found.origin is not None
         return np.bincount(found.origin, minlength=few.count)

@@ -8,10 +8,11 @@ variables. Each of these rows has a weight, the number of rows of the match that
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from omnigraph.dataclass import dataclass
-from omnigraph.errors import ExecutionError
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Mask, Numbers, distinct_numbers
 from omnigraph.read.context.context import Context
@@ -20,11 +21,9 @@ from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.expand import adjacencies, reversed_steps
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
+from omnigraph.read.match.row_counts import MAX_ROW_COUNT, count_too_large, products
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.topology.topologies import Edges
-
-_MAX_ROW_COUNT = float(2**63 - 2**40)
-"""Largest allowed row count. It is slightly less than the largest I64, because it is compared with floats."""
 
 _SAFE_SUM = float(2**62)
 """Sums up to this bound cannot overflow a 64-bit integer."""
@@ -129,8 +128,10 @@ class Count:
         rest = self.rest if len(self.rest.operators) < 2 else match.replan(self.rest, 1)
         frame = rest.execute(match.start(), match)
         total = np.full(frame.count, weights.factor, np.int64)
+        if frame.weight is not None:
+            total, frame = products(total, frame.weight), replace(frame, weight=None)
         for name in weights.of:
-            total = _product(total, weights.at(name, frame.bindings[name].numbers))
+            total = products(total, weights.at(name, frame.bindings[name].numbers))
             total = total if self.at_most is None else np.minimum(total, self.at_most)
         there = total > 0
         return frame.filter(there), total[there]
@@ -227,15 +228,15 @@ class _Weights:
         nodes = self.few(name)
         factors = factors if nodes is None else factors.take(nodes)
         before = self.of.get(name)
-        self.of[name] = factors if before is None else _product(before, factors)
+        self.of[name] = factors if before is None else products(before, factors)
 
     def eliminate(self, leaf: Leaf) -> None:
         if leaf.onto is None:
             self.factor *= self._total(leaf.name)
             if self._at_most is not None:
                 self.factor = min(self.factor, self._at_most)
-            if self.factor > _MAX_ROW_COUNT:
-                raise _too_large()
+            if self.factor > MAX_ROW_COUNT:
+                raise count_too_large()
             return
         assert leaf.expand is not None
         if leaf.expand.hops is not None:
@@ -255,7 +256,7 @@ class _Weights:
             else:
                 arriving = self._sums(adjacency, values, leaf.onto, distinct=distinct)
         before = self.of.get(leaf.onto)
-        together = arriving if before is None else _product(before, arriving)
+        together = arriving if before is None else products(before, arriving)
         # Weights are limited to `at_most` after each step. The final weights are the same as if they were limited only
         # once, at the end.
         self.of[leaf.onto] = together if self._at_most is None else np.minimum(together, self._at_most)
@@ -347,11 +348,11 @@ class _Weights:
 
     def _sums(self, adjacency: Edges, values: Numbers | Mask, onto: str, *, distinct: bool) -> Numbers:
         """For each node, the sum of the weights of its neighbours."""
-        if values.dtype != np.bool_ and len(values) and float(values.max()) * adjacency.size > _MAX_ROW_COUNT:
+        if values.dtype != np.bool_ and len(values) and float(values.max()) * adjacency.size > MAX_ROW_COUNT:
             whole = adjacency.whole
             about = np.bincount(whole.owners(), values.astype(np.float64).take(whole.neighbour))
-            if float(about.max(initial=0)) > _MAX_ROW_COUNT:
-                raise _too_large()
+            if float(about.max(initial=0)) > MAX_ROW_COUNT:
+                raise count_too_large()
         nodes = self.few(onto)
         if nodes is None:
             self._context.budget.spend(adjacency.size)
@@ -418,37 +419,19 @@ def _sum_by_target(arriving: Numbers, leaf: Numbers, onto: Numbers, size: int, *
 
 def _totals(walk_: Walk, starts: Numbers, hops: ir.HopRange, values: Numbers | None) -> Numbers:
     """For each start, the sum of the values of the nodes within the hop range. Large sums do not overflow."""
-    if values is None or float(values.sum(dtype=np.float64)) <= _MAX_ROW_COUNT:
+    if values is None or float(values.sum(dtype=np.float64)) <= MAX_ROW_COUNT:
         return walk_.totals(starts, hops, values)
     # The upper and lower 32 bits of the values are summed separately, so that no sum overflows.
     high, low = walk_.totals(starts, hops, values >> 32), walk_.totals(starts, hops, values & (2**32 - 1))
     high += low >> 32
     if int(high.max(initial=0)) >= 2**31:
-        raise _too_large()
+        raise count_too_large()
     return (high << 32) + (low & (2**32 - 1))
-
-
-def _product(left: Numbers, right: Numbers) -> Numbers:
-    if len(left) and float(left.max()) * float(right.max()) > _MAX_ROW_COUNT:
-        product = left.astype(np.float64) * right
-        if float(product.max()) > _MAX_ROW_COUNT:
-            raise _too_large()
-    return left * right
 
 
 def _check_sum(numbers: Numbers) -> None:
     """Raise an error if the sum of the numbers is larger than the largest row count."""
-    if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _MAX_ROW_COUNT:
+    if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= MAX_ROW_COUNT:
         return
-    if float(numbers.sum(dtype=np.float64)) > _MAX_ROW_COUNT:
-        raise _too_large()
-
-
-def check_row_count(count: float) -> None:
-    """Raise an error if a number of rows is larger than the largest row count."""
-    if count > _MAX_ROW_COUNT:
-        raise _too_large()
-
-
-def _too_large() -> ExecutionError:
-    return ExecutionError("the result of count is too large for I64")
+    if float(numbers.sum(dtype=np.float64)) > MAX_ROW_COUNT:
+        raise count_too_large()

@@ -10,6 +10,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.pipeline import BlockRun, MatchRun, Operator, Pipeline
+from omnigraph.read.match.row_counts import products
 from omnigraph.read.rows.frame import Frame
 
 
@@ -61,6 +62,15 @@ class LeftJoin(Operator):
                 result = result.bind_path(name, path.take(inner))
         return result
 
+    def execute_counting(self, frame: Frame, run: BlockRun) -> Frame:
+        inner = replace(self.pipeline, needed=frozenset(), counting=True)
+        found, back = _run_distinct(inner, frame, run.match)
+        assert found.origin is not None
+        counts = np.zeros(int(back.max()) + 1 if len(back) else 0, np.int64)
+        np.add.at(counts, found.origin, 1 if found.weight is None else found.weight)
+        factors = np.maximum(counts, 1).take(back)
+        return replace(frame, weight=factors if frame.weight is None else products(frame.weight, factors))
+
 
 @dataclass(frozen=True, slots=True)
 class AntiJoin(Operator):
@@ -109,5 +119,5 @@ def _run_distinct(pipeline: Pipeline, frame: Frame, match: MatchRun) -> tuple[Fr
     keys = np.arange(frame.count) if has_path else frame.keys(list(outer))
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     few = frame.take(first)
-    start = replace(few, origin=np.arange(few.count))
+    start = replace(few, origin=np.arange(few.count), weight=None)
     return match.refit(pipeline, few.count).execute(start, match), back

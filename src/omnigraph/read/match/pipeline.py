@@ -91,6 +91,13 @@ class Operator(ABC):
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         """Compute the output rows from the input rows."""
 
+    def execute_counting(self, frame: Frame, run: BlockRun) -> Frame | None:
+        """Like `execute`, if no variable that the operator binds is needed: rows get weights instead of duplicates.
+
+        None if the operator has no faster way to do this.
+        """
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -106,6 +113,7 @@ class Pipeline:
         estimates: estimated number of output rows of each operator; may be empty if the read has no trace.
         needed: variables that have to be bound in the output rows; None for all variables.
         distinct: whether duplicate output rows may be removed, because the result does not depend on them.
+        counting: whether duplicate output rows may be merged into one row with a weight (see `Frame`).
     """
 
     block: QueryBlock
@@ -117,6 +125,7 @@ class Pipeline:
     estimates: tuple[float, ...] = ()
     needed: frozenset[str] | None = None
     distinct: bool = False
+    counting: bool = False
 
     def execute(self, frame: Frame, match: MatchRun) -> Frame:
         """Match the block for the input rows in `frame`. Returns all output rows."""
@@ -181,15 +190,22 @@ class Pipeline:
             return part
 
         found = run_parts(run_part, frame, bounds, budget, parallel=parallel)
-        found = found.without_duplicates() if self.distinct else found
+        found = found.merged(counting=self.counting) if self.distinct or self.counting else found
         budget.hold(found.nbytes)
         return found, last
 
     def _execute_one(self, frame: Frame, place: int, kept: Sequence[frozenset[str] | None], run: BlockRun) -> Frame:
         """Run one operator, and drop the variables that are not needed any more."""
-        frame = _only(self.operators[place].execute(frame, run), kept[place])
-        run.context.budget.hold(frame.nbytes)
-        return frame.without_duplicates() if self.distinct else frame
+        operator, names = self.operators[place], kept[place]
+        found = None
+        if self.counting and names is not None and not operator.binds & names:
+            found = operator.execute_counting(frame, run)
+        found = operator.execute(frame, run) if found is None else found
+        run.context.budget.hold(found.nbytes)
+        frame = _only(found, names)
+        if frame is not found and (self.distinct or self.counting):
+            return frame.merged(counting=self.counting)
+        return frame
 
 
 def _only(frame: Frame, names: frozenset[str] | None) -> Frame:
@@ -215,8 +231,18 @@ class BlockRun:
 class PipelinePlanner(Protocol):
     """Plans blocks. `Planner` in package `plan` implements this protocol, since this package must not import `plan`."""
 
-    def pipeline(self, block: QueryBlock, bound: frozenset[str], rows: float, match: MatchRun) -> Pipeline:
-        """The best pipeline of a block, for a number of input rows and for the current candidates of `match`."""
+    def pipeline(
+        self,
+        block: QueryBlock,
+        bound: frozenset[str],
+        rows: float,
+        match: MatchRun,
+        needed: frozenset[str] | None = None,
+    ) -> Pipeline:
+        """The best pipeline of a block, for a number of input rows and for the current candidates of `match`.
+
+        `needed` are the variables that the output rows need, if duplicates of them may be merged; else None.
+        """
         ...
 
     def estimate(self, candidates: Candidates, name: str) -> float:
@@ -258,8 +284,9 @@ class MatchRun:
 
     def replan(self, pipeline: Pipeline, rows: float) -> Pipeline:
         """Plan the block of a pipeline again, for the current candidates and a number of input rows."""
-        found = self.planner.pipeline(pipeline.block, pipeline.bound, rows, self)
-        return replace(found, needed=pipeline.needed, distinct=pipeline.distinct)
+        needed = pipeline.needed if pipeline.distinct or pipeline.counting else None
+        found = self.planner.pipeline(pipeline.block, pipeline.bound, rows, self, needed)
+        return replace(found, needed=pipeline.needed, distinct=pipeline.distinct, counting=pipeline.counting)
 
     def refit(self, pipeline: Pipeline, rows: int) -> Pipeline:
         """Plan the block of a pipeline again if `rows`, the number of input rows, is far from the planned number.

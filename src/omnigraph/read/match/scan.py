@@ -61,7 +61,7 @@ class Scan(Operator):
         name, budget, count = self.node.name, run.context.budget, frame.count
         tables, candidates = run.candidates.tables(name), run.candidates.of(name)
         budget.spend(count * sum(map(len, candidates)), columns=2 * (frame.width + 2))
-        if count == 1 and len(tables) == 1 and not frame.variables and frame.origin is None:
+        if count == 1 and len(tables) == 1 and not frame.variables and frame.origin is None and frame.weight is None:
             binding = Binding(tables, candidates[0])
             return replace(frame, count=len(candidates[0]), bindings={name: binding}, _columns={})
         numbers = np.concatenate([np.array([], np.int64), *candidates])

@@ -7,8 +7,9 @@ import numpy as np
 from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.operator_name import OperatorName
-from omnigraph.read.match.count import Count, check_row_count
+from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import MatchRun
+from omnigraph.read.match.row_counts import check_row_count
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.subtraction import Term
 from omnigraph.read.rows.frame import Frame, concat_frames

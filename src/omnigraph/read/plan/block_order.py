@@ -57,7 +57,13 @@ class BlockOrder:
         return tuple(found)
 
 
-def order_block(block: QueryBlock, bound: frozenset[str], rows: float, statistics: Statistics) -> BlockOrder:
+def order_block(
+    block: QueryBlock,
+    bound: frozenset[str],
+    rows: float,
+    statistics: Statistics,
+    needed: frozenset[str] | None = None,
+) -> BlockOrder:
     """The cheapest order of a block. It is taken from the cache of the compiled query, or searched and then cached.
 
     Args:
@@ -65,18 +71,27 @@ def order_block(block: QueryBlock, bound: frozenset[str], rows: float, statistic
         bound: variables that are bound in the input rows.
         rows: number of input rows.
         statistics: statistics of the block.
+        needed: the variables that the output rows need, if duplicates of them may be merged; else None.
     """
-    key = (bound, rounded_rows(rows), statistics.key())
+    key = (bound, rounded_rows(rows), needed, statistics.key())
     found = block.join_order(key)
     if isinstance(found, BlockOrder):
         return found
-    order = _BlockOrdering(block, bound, rounded_rows(rows), statistics.rounded()).order()
+    order = _BlockOrdering(block, bound, rounded_rows(rows), statistics.rounded(), needed).order()
     block.keep_join_order(key, order)
     return order
 
 
 class _BlockOrdering:
-    def __init__(self, block: QueryBlock, bound: frozenset[str], rows: float, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        block: QueryBlock,
+        bound: frozenset[str],
+        rows: float,
+        statistics: Statistics,
+        needed: frozenset[str] | None,
+    ) -> None:
+        self._needed = None if needed is None else needed.union(*(inner.block.outer for inner in block.inner_blocks))
         self._block = block
         self._expands = list(block.block.expands)
         self._conditions = [(place, c.variables) for place, c in enumerate(block.join_conditions)]
@@ -120,7 +135,9 @@ class _BlockOrdering:
         reached = _connected(self._bound | set(names), possible)
         expands = [e for e in possible if e.left in reached]
         wanted = [name for name in nodes if name in reached and name not in self._bound]
-        search = JoinOrderSearch(wanted, expands, self._conditions, frozenset(self._bound), self._estimates)
+        search = JoinOrderSearch(
+            wanted, expands, self._conditions, frozenset(self._bound), self._estimates, self._needed_after(expands)
+        )
         best = search.best(self._rows)
         self._rows, self._cost = best.rows, self._cost + best.cost
         self._expands = [e for e in self._expands if not any(e is walked for walked in expands)]
@@ -128,6 +145,13 @@ class _BlockOrdering:
         self._bound |= {*wanted, *(name for e in expands for name in bound_by_expand(e))}
         evaluated = {move.condition for move in best.moves}
         self._conditions = [(place, names_) for place, names_ in self._conditions if place not in evaluated]
+
+    def _needed_after(self, expands: Sequence[ir.Expand]) -> frozenset[str] | None:
+        """The needed variables, and those of traversals that are not among the given ones."""
+        if self._needed is None:
+            return None
+        others = (e for e in self._expands if not any(e is walked for walked in expands))
+        return self._needed.union(*((e.left, e.right) for e in others))
 
 
 def _connected(names: set[str], expands: Sequence[ir.Expand]) -> set[str]:

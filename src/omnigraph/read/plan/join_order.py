@@ -12,11 +12,13 @@ state by one step. With up to eight variables the search is exhaustive; with mor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand, side_at
+from omnigraph.read.rows.frame import can_merge
 
 _MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
@@ -85,6 +87,11 @@ class Estimates:
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The node variables of the block."""
+        return frozenset(self._statistics.variables)
 
     def held(self, name: str, steps: Sequence[ir.Step] = (), *, left: bool = True) -> Cardinality:
         """Cardinality of a variable.
@@ -226,6 +233,7 @@ class JoinOrderSearch:
         conditions: join conditions; each is evaluated as soon as its variables are bound.
         bound: variables that are already bound.
         estimates: the cost model.
+        needed: the variables that are needed after the last step, if duplicate rows may be merged; else None.
     """
 
     def __init__(
@@ -235,7 +243,9 @@ class JoinOrderSearch:
         conditions: Conditions,
         bound: frozenset[str],
         estimates: Estimates,
+        needed: frozenset[str] | None = None,
     ) -> None:
+        self._needed = needed
         self._names = names
         self._expands = expands
         self._conditions = conditions
@@ -304,7 +314,26 @@ class JoinOrderSearch:
         self, state: _State, order: JoinOrder, move: Move, place: int | None = None
     ) -> tuple[_State, JoinOrder]:
         after = self._next_state(state, move, place)
-        return self._reduced(after, self._extended(order, move, first=not state.bound), state)
+        return self._merged(*self._reduced(after, self._extended(order, move, first=not state.bound), state))
+
+    def _merged(self, state: _State, order: JoinOrder) -> tuple[_State, JoinOrder]:
+        """Limit the number of rows to the number of different rows of the variables that are still needed."""
+        if self._needed is None or self._before:
+            return state, order
+        live = {name for name in state.bound if name in self._needed}
+        for place, expand in enumerate(self._expands):
+            if place not in state.walked:
+                live |= state.bound & {expand.left, expand.right}
+        for _, names in self._conditions:
+            if not names <= state.bound:
+                live |= state.bound & names
+        if not live < state.bound or not live <= self._estimates.nodes:
+            return state, order
+        held = [self._estimates.held(name) for name in live]
+        if not can_merge(prod(found.total for found in held), order.rows):
+            return state, order
+        rows = min(order.rows, max(prod(found.size for found in held), 1.0))
+        return state, JoinOrder(order.moves, rows, order.cost)
 
     def _next_state(self, state: _State, move: Move, place: int | None) -> _State:
         if move.scan is not None:

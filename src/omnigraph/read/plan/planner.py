@@ -141,7 +141,8 @@ class Planner:
 
     def _all_rows(self) -> MatchOperator:
         query = self._query
-        pipeline = self.pipeline(self._block, self._bound or frozenset(), self._rows, self.match)
+        merged = query.shape_variables if query.ignores_duplicates and not query.is_stage else None
+        pipeline = self.pipeline(self._block, self._bound or frozenset(), self._rows, self.match, merged)
         if self._bound is not None or query.is_stage:
             return AllRows(pipeline)
         return AllRows(replace(pipeline, needed=query.shape_variables, distinct=query.ignores_duplicates))
@@ -218,10 +219,12 @@ class Planner:
         optionals: tuple[OptionalCount, ...] = (),
         at_most: int | None = None,
     ) -> Count:
-        rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match)
         # Weights are looked up by the nodes of the variables that have them.
-        needed |= {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
-        return Count(leaves, replace(rest, needed=needed, distinct=at_most == 1), at_most, optionals)
+        weighted = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
+        needed |= weighted - {leaf.name for leaf in leaves}
+        rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match, needed)
+        rest = replace(rest, needed=needed, distinct=at_most == 1, counting=at_most is None)
+        return Count(leaves, rest, at_most, optionals)
 
     def _rank(self, wanted: int | None) -> MatchOperator | None:
         """Find the best-ranked nodes first, if a rank is the first sort key and matching all nodes costs more."""
@@ -275,7 +278,14 @@ class Planner:
 
     # Blocks
 
-    def pipeline(self, block: QueryBlock, bound: frozenset[str], rows: float, match: MatchRun) -> Pipeline:
+    def pipeline(
+        self,
+        block: QueryBlock,
+        bound: frozenset[str],
+        rows: float,
+        match: MatchRun,
+        needed: frozenset[str] | None = None,
+    ) -> Pipeline:
         """Choose the pipeline of a block.
 
         Args:
@@ -283,6 +293,7 @@ class Planner:
             bound: variables that are bound in the input rows.
             rows: number of input rows.
             match: the execution state, with the candidates of the variables of the block.
+            needed: the variables that the output rows need, if duplicates of them may be merged; else None.
         """
         trace = self._context.trace
         candidates = match.candidates(block)
@@ -293,7 +304,7 @@ class Planner:
             with trace.collecting() as entries:
                 statistics = collect_statistics(block, candidates, self._context)
             match.keep_planning_entries(block, entries)
-        order = order_block(block, bound, rows, statistics)
+        order = order_block(block, bound, rows, statistics, needed)
         estimates: tuple[float, ...] = ()
         if trace is not None or block.inner_blocks:
             estimates = order.estimates(rows, statistics)

@@ -26,6 +26,9 @@ KEYS_PER_ROW = 4
 
 MIN_KEYS = 1 << 16
 
+_EXACT_FLOAT = float(2**53)
+"""Integers up to this number are exact as floats."""
+
 WHOLE_TABLE_RATIO = 4
 """If a frame has at least one row per `WHOLE_TABLE_RATIO` entities, id ranks are computed for the whole table."""
 
@@ -148,7 +151,19 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
         origin=np.concatenate(origins) if origins else None,
         searching=first.searching,
         values={name: pa.concat_arrays([frame.values[name] for frame in frames]) for name in first.values},
+        weight=_joined_weights(frames),
     )
+
+
+def can_merge(possible: float, rows: float) -> bool:
+    """Whether duplicates among a number of rows can be merged fast, if this many different rows are possible."""
+    return possible <= KEYS_PER_ROW * rows + MIN_KEYS
+
+
+def _joined_weights(frames: Sequence[Frame]) -> Numbers | None:
+    if all(frame.weight is None for frame in frames):
+        return None
+    return np.concatenate([np.ones(f.count, np.int64) if f.weight is None else f.weight for f in frames])
 
 
 def _joined_bindings(parts: Sequence[Binding]) -> Binding:
@@ -213,6 +228,7 @@ class Frame:
         bindings: bindings of the node and edge variables, by name.
         paths: paths of the path variables, by name.
         origin: for rows of an inner block, the index of the input row that each row belongs to.
+        weight: number of rows of the match that each row stands for; None if each row stands for itself.
         searching: evaluates text matches and ranks.
         fused: fused ranks of each row. They are set when the match is complete.
         values: values of the rows, by name (see `ir.Value`).
@@ -225,6 +241,7 @@ class Frame:
     searching: Searching | None = None
     fused: Mapping[ir.Fusion, FusedRanks] = field(default_factory=dict)
     values: Mapping[str, pa.Array] = field(default_factory=dict)
+    weight: Numbers | None = None
     _columns: dict[tuple[str, str], pa.Array] = field(default_factory=dict)
 
     @property
@@ -243,7 +260,7 @@ class Frame:
         """Bytes of all rows."""
         held = sum(binding.nbytes for binding in self.bindings.values()) + sum(p.nbytes for p in self.paths.values())
         held += sum(int(values.nbytes) for values in self.values.values())
-        return held + (0 if self.origin is None else self.origin.nbytes)
+        return held + sum(numbers.nbytes for numbers in (self.origin, self.weight) if numbers is not None)
 
     def bind(self, name: str, binding: Binding) -> Frame:
         """A copy of the frame with one more variable."""
@@ -277,6 +294,7 @@ class Frame:
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
             _values_at(self.values, rows) if self.values else {},
+            None if self.weight is None else self.weight.take(rows),
         )
 
     def part(self, first: int, last: int) -> Frame:
@@ -289,16 +307,20 @@ class Frame:
             origin=None if self.origin is None else self.origin[first:last],
             searching=self.searching,
             values={name: values.slice(first, last - first) for name, values in self.values.items()},
+            weight=None if self.weight is None else self.weight[first:last],
             _columns={key: values.slice(first, last - first) for key, values in self._columns.items()},
         )
 
     def filter(self, mask: Mask) -> Frame:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
-    def without_duplicates(self) -> Frame:
+    def merged(self, *, counting: bool) -> Frame:
         """The frame with fewer or no duplicate rows, in any order.
 
         Duplicates are only removed if this is fast: if there are not many more possible rows than rows.
+
+        Args:
+            counting: whether the weight of a row becomes the sum of the weights of its duplicates.
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
@@ -308,7 +330,9 @@ class Frame:
             parts.append((self.origin, int(self.origin.max()) + 1))
         for _, values in parts:
             size *= values
-        if size > KEYS_PER_ROW * self.count + MIN_KEYS:
+        if not can_merge(size, self.count):
+            return self
+        if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
         for numbers, values in parts:
             result *= values
@@ -316,7 +340,14 @@ class Frame:
         rows = np.full(size, NOTHING, np.int64)
         rows[result] = np.arange(self.count)
         rows = rows[rows != NOTHING]
-        return self if len(rows) == self.count else self.take(rows)
+        if len(rows) == self.count:
+            return self
+        found = self.take(rows)
+        if not counting:
+            return found
+        # A sum of integers in floats is exact below `_EXACT_FLOAT`.
+        sums = np.bincount(result, self.weight, size).take(result.take(rows))
+        return replace(found, weight=sums.astype(np.int64))
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.

@@ -1,0 +1,34 @@
+"""Numbers of rows as 64-bit integers, with checks for overflow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from omnigraph.errors import ExecutionError
+from omnigraph.read.columns.numbers import Numbers
+
+MAX_ROW_COUNT = float(2**63 - 2**40)
+"""Largest allowed row count. It is slightly less than the largest I64, because it is compared with floats."""
+
+
+def products(left: Numbers, right: Numbers) -> Numbers:
+    """The products of two arrays of counts.
+
+    Raises:
+        ExecutionError: a product is larger than the largest row count.
+    """
+    if len(left) and float(left.max()) * float(right.max()) > MAX_ROW_COUNT:
+        product = left.astype(np.float64) * right
+        if float(product.max()) > MAX_ROW_COUNT:
+            raise count_too_large()
+    return left * right
+
+
+def check_row_count(count: float) -> None:
+    """Raise an error if a number of rows is larger than the largest row count."""
+    if count > MAX_ROW_COUNT:
+        raise count_too_large()
+
+
+def count_too_large() -> ExecutionError:
+    return ExecutionError("the result of count is too large for I64")
