@@ -224,8 +224,10 @@ class GraphMachine(RuleBasedStateMachine):
         with suppress(TransactionConflictError, ZeroDivisionError), graph.branch(branch).transaction() as tx:
             self.observe()
             begun = self.head(branch)
+            with tx._using() as opened:
+                work = opened.work()  # the branch that a transaction makes when it cannot collect its changes
             for plan in plans:
-                graph.write_tables(WriteRequest(branch=tx.snapshot().branch), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
+                graph.write_tables(WriteRequest(branch=work), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
             worked = tx.snapshot().commit.id != begun.id
             if rival is not None:
                 self.interleave(1 - handle, branch, rival)
