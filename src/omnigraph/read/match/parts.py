@@ -36,7 +36,7 @@ MIN_PARALLEL_ROWS = 1 << 20
 MIN_PARALLEL_BYTES = 128 << 20
 """With a smaller memory budget, only one thread is used, because each thread keeps some free memory."""
 
-_PART_MEMORY_RATIO = 8
+_PART_MEMORY_RATIO = 32
 """All parts that run at the same time may take 1 / `_PART_MEMORY_RATIO` of the memory budget."""
 
 _BYTES_PER_CELL = 8

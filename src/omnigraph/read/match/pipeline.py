@@ -65,6 +65,10 @@ class Operator(ABC):
         """The pipeline of the inner block that the operator joins; None for other operators."""
         return None
 
+    def factor(self, run: BlockRun) -> int | None:
+        """Number of output rows per input row, if it is the same for all rows; else None."""
+        return None
+
     @property
     def edge_steps(self) -> Sequence[ir.Step]:
         """Edge types that the operator walks, in the direction in which it walks them."""
@@ -183,6 +187,9 @@ class Pipeline:
         while last < end and self.operators[last].is_local(run.candidates):
             last += 1
 
+        if not self.distinct and not self.counting:
+            self._check_product(frame, place, last, kept, run)
+
         def run_part(part: Frame) -> Frame:
             part, at = self._execute_one(part, place, kept, run), place + 1
             while at < last:
@@ -193,6 +200,24 @@ class Pipeline:
         found = found.merged(counting=self.counting) if self.distinct or self.counting else found
         budget.hold(found.nbytes)
         return found, last
+
+    def _check_product(
+        self, frame: Frame, place: int, last: int, kept: Sequence[frozenset[str] | None], run: BlockRun
+    ) -> None:
+        """Check before the first part that a cross product fits the memory budget, because its size is known.
+
+        Raises:
+            BudgetExceededError: the rows do not fit.
+        """
+        rows = frame.count
+        for operator in self.operators[place:last]:
+            factor = operator.factor(run)
+            if factor is None:
+                return
+            rows *= factor
+        names = kept[last - 1]
+        width = len(frame.variables.union(*(each.binds for each in self.operators[place:last])))
+        run.context.budget.need_arrays(rows, width if names is None else len(names))
 
     def _execute_one(self, frame: Frame, place: int, kept: Sequence[frozenset[str] | None], run: BlockRun) -> Frame:
         """Run one operator, and drop the variables that are not needed any more."""

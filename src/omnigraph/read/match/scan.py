@@ -51,8 +51,11 @@ class Scan(Operator):
     def is_local(self, candidates: Candidates) -> bool:
         return self.is_product
 
+    def factor(self, run: BlockRun) -> int | None:
+        return sum(map(len, run.candidates.of(self.node.name)))
+
     def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
-        return np.full(frame.count, sum(map(len, run.candidates.of(self.node.name))), np.int64)
+        return np.full(frame.count, self.factor(run), np.int64)
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return () if candidates.is_chosen(self.node.name) else candidates.own(self.node.name)
