@@ -80,17 +80,12 @@ def test_files_of_lance_are_flushed_before_their_directories(tmp_path: Path, tra
         (tmp_path / name).write_bytes(b"1")
     store = open_store(str(tmp_path))
     store.sync_files(["nodes/t/data/1.lance", "nodes/t/v.manifest"])
-    assert traced == [
-        "flush nodes/t/data/1.lance",
-        "flush nodes/t/v.manifest",
-        "flush nodes/t/data",
-        "flush nodes/t",
-        "flush nodes",
-        "flush .",
-    ]
+    # Files are flushed in any order.
+    assert sorted(traced[:2]) == ["flush nodes/t/data/1.lance", "flush nodes/t/v.manifest"]
+    assert traced[2:] == ["flush nodes/t/data", "flush nodes/t", "flush nodes", "flush ."]
     traced.clear()
     store.sync_files(["nodes/t"])
-    assert traced[:3] == ["flush nodes/t/data/1.lance", "flush nodes/t/data/2.lance", "flush nodes/t/v.manifest"]
+    assert sorted(traced[:3]) == ["flush nodes/t/data/1.lance", "flush nodes/t/data/2.lance", "flush nodes/t/v.manifest"]
     assert set(traced[3:]) == {"flush nodes/t/data", "flush nodes/t", "flush nodes", "flush ."}
     with pytest.raises(FlushFailedError, match="no such file"):
         store.sync_files(["nodes/t/missing"])
