@@ -65,7 +65,7 @@ else:
 
 
 class _Plan:
-    """What a dataclass consists of. It builds methods and attributes at their first use.
+    """The fields and options of a dataclass. It builds methods and attributes at their first use.
 
     Attributes:
         cls: the dataclass.
@@ -81,7 +81,7 @@ class _Plan:
         self._defaults = {name: cls.__dict__[name] for name in self.names if name in cls.__dict__}
 
     def placeholders(self, methods: Sequence[str]) -> dict[str, Any]:
-        """What to add to the class: placeholders of the methods that it does not define, and of its attributes."""
+        """Placeholders to add to the class: for its attributes, and for the methods that it does not define."""
         own = self.cls.__dict__
         added: dict[str, Any] = {name: self.placeholder(name) for name in methods if name not in own}
         if self.frozen:

@@ -85,7 +85,8 @@ def test_files_of_lance_are_flushed_before_their_directories(tmp_path: Path, tra
     assert traced[2:] == ["flush nodes/t/data", "flush nodes/t", "flush nodes", "flush ."]
     traced.clear()
     store.sync_files(["nodes/t"])
-    assert sorted(traced[:3]) == ["flush nodes/t/data/1.lance", "flush nodes/t/data/2.lance", "flush nodes/t/v.manifest"]
+    files = ["flush nodes/t/data/1.lance", "flush nodes/t/data/2.lance", "flush nodes/t/v.manifest"]
+    assert sorted(traced[:3]) == files
     assert set(traced[3:]) == {"flush nodes/t/data", "flush nodes/t", "flush nodes", "flush ."}
     with pytest.raises(FlushFailedError, match="no such file"):
         store.sync_files(["nodes/t/missing"])

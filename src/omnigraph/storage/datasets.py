@@ -161,7 +161,7 @@ class Datasets:
         return self._digests.put(ref, fragment_digests(self.open(ref))) if found is None else found
 
     def id_fragments(self, ref: TableRef) -> IdFragments:
-        """Where the ids of a branch of a table are, cached."""
+        """The cached ids of the small fragments of a branch of a table."""
         key = (ref.path, ref.branch)
         found = self._id_fragments.get(key)
         return self._id_fragments.put(key, IdFragments()) if found is None else found

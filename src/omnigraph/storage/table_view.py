@@ -73,7 +73,7 @@ class TableView:
 
     @property
     def places(self) -> IdFragments:
-        """Where the ids of the table are. For this package only."""
+        """The cached ids of the small fragments of the table. For this package only."""
         return self.datasets.id_fragments(self.ref)
 
     def reading(self) -> AbstractContextManager[None]:
