@@ -171,9 +171,8 @@ class Planner:
         count = self._count_of(block, leaves, needed, optionals)
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
-        # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
-        without = needed < (frozenset(block.nodes) if repeats else self._query.shape_variables)
-        return count if leaves or optionals or without else None
+        # Without leaves, this helps if rows do not need all variables: duplicate rows are merged while matching.
+        return count if leaves or optionals or needed < frozenset(block.nodes) else None
 
     def _count_after_stage(self) -> MatchOperator | None:
         """Like `_count`, for a match whose input are the rows of a stage."""
