@@ -21,6 +21,7 @@ from omnigraph.read.match.count import Count, Leaf, OptionalCount
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
+from omnigraph.read.match.meet import Meet
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
@@ -161,7 +162,8 @@ class Planner:
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
         # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
-        return count if leaves or optionals or needed < self._query.shape_variables else None
+        meets = any(isinstance(operator, Meet) for operator in count.rest.operators)
+        return count if leaves or optionals or meets or needed < self._query.shape_variables else None
 
     def _without_counted_optionals(self) -> tuple[QueryBlock, tuple[OptionalCount, ...]]:
         """The match without the optional blocks whose matches are only counted, and the counts of these blocks."""
@@ -386,4 +388,5 @@ def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
         return Reach(move.expand, closing=move.closing, late=move.late)
     if move.closing:
         return Membership(move.expand)
-    return Expand(move.expand, forward=move.forward, late=move.late)
+    walk = Expand(move.expand, forward=move.forward, late=move.late)
+    return walk if move.end is None else Meet(walk, Expand(move.end, forward=move.end.left == walk.far))

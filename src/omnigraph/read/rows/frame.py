@@ -325,18 +325,21 @@ class Frame:
         if self.paths or self.fused or self.values or self.count < 2:
             return self
         result, size = np.zeros(self.count, np.int64), 1
-        parts = [binding.keys() for binding in self.bindings.values()]
-        if self.origin is not None:
-            parts.append((self.origin, int(self.origin.max()) + 1))
-        for _, values in parts:
+        columns = [b.numbers if b.type_index is None else b.keys()[0] for b in self.bindings.values()]
+        columns += [] if self.origin is None else [self.origin]
+        # The numbers of a part of the rows are often in a small range.
+        lows = [int(column.min()) for column in columns]
+        parts = [(column, low, int(column.max()) - low + 1) for column, low in zip(columns, lows, strict=True)]
+        for _, _, values in parts:
             size *= values
         if not can_merge(size, self.count):
             return self
         if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
-        for numbers, values in parts:
+        for numbers, low, values in parts:
             result *= values
             result += numbers
+            result -= low
         rows = np.full(size, NOTHING, np.int64)
         rows[result] = np.arange(self.count)
         rows = rows[rows != NOTHING]
