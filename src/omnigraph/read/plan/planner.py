@@ -22,6 +22,7 @@ from omnigraph.read.match.count import Count, Leaf, OptionalCount
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
+from omnigraph.read.match.meet import Meet
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
@@ -424,4 +425,5 @@ def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
         return Reach(move.expand, closing=move.closing, late=move.late)
     if move.closing:
         return Membership(move.expand)
-    return Expand(move.expand, forward=move.forward, late=move.late)
+    walk = Expand(move.expand, forward=move.forward, late=move.late)
+    return walk if move.end is None else Meet(walk, Expand(move.end, forward=move.end.left == walk.far))
