@@ -12,10 +12,9 @@ from omnigraph.testing import thresholds
 CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "topology.adjacency": {
         "CHUNK_EDGES": (1, 3, 1 << 18),
-        "CHUNK_PAIRS": (1, 7, 1 << 19),
-        "MIN_MARKED_PAIRS": (0, 512),
-        "MAX_MARKED_EDGES_PER_PAIR": (0, 4, 10**9),
-        "MAX_MARK_BITS": (1, 24),
+        "CHUNK_PAIRS": (1, 7, 1 << 16),
+        "FILTER_BITS_PER_EDGE": (0, 1, 16),
+        "PAIRS_PER_EDGE_RATIO": (0, 8, 10**9),
         "COLUMN_RATIO": (0, 8, 10**9),
         "MAX_MATRIX_PAIRS": (-1, 1 << 25),
         "LOOP_SEARCH_COST_EDGES": (0, 20_000),
@@ -67,7 +66,14 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_GAIN": (0.0, 2.0),
         "FIRST_PORTION_ROWS": (1, 3, 1_000),
     },
-    "rows.frame": {"WHOLE_TABLE_RATIO": (0, 4, 10**6), "KEYS_PER_ROW": (0, 4, 10**4), "MIN_KEYS": (0, 1 << 16)},
+    "rows.frame": {
+        "WHOLE_TABLE_RATIO": (0, 4, 10**6),
+        "KEYS_PER_ROW": (0, 4, 10**4),
+        "MIN_KEYS": (0, 1 << 16),
+        "MIN_HASHED_ROWS": (0, 1 << 12),
+        "MAX_DISTINCT_SHARE": (0.0, 0.5, 1.0),
+    },
+    "columns.hash_groups": {"SLOTS_PER_KEY": (0, 2), "MAX_PASSES": (1, 2, 4), "CHUNK_KEYS": (1, 3, 1 << 15)},
     "match.hops": {
         "MAX_MARKED_PAIRS": (1, 50, 1 << 26),
         "MAX_BATCHED_EDGES_PER_START": (0.0, 3.0, 500.0),
