@@ -88,6 +88,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "OPERATOR_COST_ROWS": (0.0, 50.0),
     },
     "shape.value_ranks": {"MAX_DIRECT_ROWS": (0, 512), "WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
+    "columns.column_codes": {"WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
     "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},
     "search.entities": {"SLOTS_PER_ROW": (0, 8)},
     "search.fusion": {"MAX_EARLY_ENTITIES": (1, 10**9), "KNOWN_FACTOR": (0.001, 0.01, 1.25)},
