@@ -51,15 +51,20 @@ class Binding:
     def nbytes(self) -> int:
         return self.numbers.nbytes + (0 if self.type_index is None else self.type_index.nbytes)
 
-    def take(self, rows: Numbers) -> Binding:
-        """The binding for the given rows. A row `NOTHING` becomes null."""
-        missing = rows == NOTHING
-        if not missing.any():
-            return Binding(self.tables, self.numbers[rows], None if self.type_index is None else self.type_index[rows])
+    def take(self, rows: Numbers, *, all_there: bool | None = None) -> Binding:
+        """The binding for the given rows. A row `NOTHING` becomes null.
+
+        Args:
+            rows: the rows.
+            all_there: whether no row is `NOTHING`, if the caller knows it.
+        """
+        if all_there or (all_there is None and rows.min(initial=0) != NOTHING):
+            numbers = self.numbers.take(rows)
+            return Binding(self.tables, numbers, None if self.type_index is None else self.type_index.take(rows))
         if len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
             return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
-        numbers = np.where(missing, NOTHING, self.numbers[rows])
+        numbers = np.where(rows == NOTHING, NOTHING, self.numbers[rows])
         return Binding(self.tables, numbers, None if self.type_index is None else self.type_index[rows])
 
     def part(self, first: int, last: int) -> Binding:
@@ -111,9 +116,15 @@ class Binding:
 
         Also returns an upper bound (exclusive) of these integers.
         """
+        if self.type_index is None:
+            return self.numbers + 1, self.key_count  # `NOTHING` is -1
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
-        start = starts[0] if self.type_index is None else starts[self.type_index]
-        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
+        return np.where(self.numbers == NOTHING, 0, self.numbers + starts[self.type_index] + 1), self.key_count
+
+    @property
+    def key_count(self) -> int:
+        """Upper bound (exclusive) of the integers that `keys` returns."""
+        return sum(table.slots for table in self.tables) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +296,13 @@ class Frame:
         return replace(self, fused=fused, _columns={}) if fused else self
 
     def take(self, rows: Numbers) -> Frame:
-        """A frame with the given rows, which may be in any order and repeat."""
+        """A frame with the given rows, which may be in any order and repeat. A row `NOTHING` becomes null."""
+        all_there = rows.min(initial=0) != NOTHING
         return Frame(
             len(rows),
-            {name: binding.take(rows) for name, binding in self.bindings.items()},
+            {name: binding.take(rows, all_there=all_there) for name, binding in self.bindings.items()},
             {name: path.take(rows) for name, path in self.paths.items()},
-            None if self.origin is None else np.where(rows == NOTHING, NOTHING, self.origin[rows]),
+            None if self.origin is None else _origins(self.origin, rows, all_there=all_there),
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
             _values_at(self.values, rows) if self.values else {},
@@ -324,16 +336,17 @@ class Frame:
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
-        result, size = np.zeros(self.count, np.int64), 1
-        parts = [binding.keys() for binding in self.bindings.values()]
-        if self.origin is not None:
-            parts.append((self.origin, int(self.origin.max()) + 1))
-        for _, values in parts:
-            size *= values
+        size = 1 if self.origin is None else int(self.origin.max()) + 1
+        for binding in self.bindings.values():
+            size *= binding.key_count
         if not can_merge(size, self.count):
             return self
         if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
+        result = np.zeros(self.count, np.int64)
+        parts = [binding.keys() for binding in self.bindings.values()]
+        if self.origin is not None:
+            parts.append((self.origin, int(self.origin.max()) + 1))
         for numbers, values in parts:
             result *= values
             result += numbers
@@ -402,6 +415,10 @@ class Frame:
             return pa.array(score, mask=np.isnan(score))
         assert self.searching is not None, "these rows cannot be searched"
         return self.searching.values(expr, self.bindings[expr.field.var])
+
+
+def _origins(origin: Numbers, rows: Numbers, *, all_there: bool) -> Numbers:
+    return origin.take(rows) if all_there else np.where(rows == NOTHING, NOTHING, origin[rows])
 
 
 def _values_at(values: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:
