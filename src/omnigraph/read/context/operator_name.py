@@ -22,6 +22,8 @@ class OperatorName(StrEnum):
     """Walk edges from one end to the other."""
     CLOSE = "close"
     """Walk edges, and keep only nodes that other edges join with nodes that are already bound."""
+    MEET = "meet"
+    """Count the paths of two edges between two bound nodes, without producing rows for the node between them."""
     MEMBER = "membership"
     """Semi-join: keep rows whose two nodes are joined by an edge."""
     REACH = "reach"

@@ -84,6 +84,9 @@ class Close(Operator):
         return self.walk.pushed(candidates)
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        return self.execute_for(frame, run, None)
+
+    def execute_for(self, frame: Frame, run: BlockRun, needed: frozenset[str] | None) -> Frame:
         if self._is_plain(frame, run):
             degrees = self._degrees(frame, run)
             if degrees is not None and len(degrees[0]):
@@ -91,7 +94,7 @@ class Close(Operator):
                 least = int(np.choose(best, degrees).sum()) if len(degrees) <= _MAX_CHOICES else int(degrees[0].sum())
                 if least * MIN_SHORTER_GAIN < int(degrees[0].sum()):
                     return self._from_shortest(frame, run, best)
-            return self.walk.execute_filtered(frame, run, partial(self._keep, run))
+            return self.walk.execute_filtered(frame, run, partial(self._keep, run), needed)
         frame = self.walk.execute(frame, run)
         for expand in self.closing:
             frame = Membership(expand).execute(frame, run)

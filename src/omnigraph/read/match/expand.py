@@ -102,8 +102,13 @@ class Expand(Operator):
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         return self.execute_filtered(frame, run, None)
 
-    def execute_filtered(self, frame: Frame, run: BlockRun, keep: KeepNodes | None) -> Frame:
-        """Like `execute`. `keep` removes reached nodes before rows are produced for them.
+    def execute_for(self, frame: Frame, run: BlockRun, needed: frozenset[str] | None) -> Frame:
+        return self.execute_filtered(frame, run, None, needed)
+
+    def execute_filtered(
+        self, frame: Frame, run: BlockRun, keep: KeepNodes | None, needed: frozenset[str] | None = None
+    ) -> Frame:
+        """Like `execute_for`. `keep` removes reached nodes before rows are produced for them.
 
         With `keep`, the traversal must be plain (see `is_plain`).
         """
@@ -111,7 +116,7 @@ class Expand(Operator):
         late = self.late and not candidates.is_chosen(far)
         tables = candidates.tables(far)
         allowed = [None for _ in tables] if late else candidates.masks(far)
-        found = self._extend(frame, tables, allowed, context, keep)
+        found = self._extend(frame, tables, allowed, context, keep, needed)
         if late:
             for condition in candidates.own(far):
                 found = filter_rows(condition, found, context)
@@ -133,10 +138,11 @@ class Expand(Operator):
         allowed: Sequence[Mask | None],
         context: Context,
         keep: KeepNodes | None,
+        needed: frozenset[str] | None,
     ) -> Frame:
         expand, steps, far, near = self.expand, self.edge_steps, self.far, self.near
         if _is_plain(expand, frame.bindings[near], tables):
-            return self._extend_plain(context, frame, tables, allowed[0], keep)
+            return self._extend_plain(context, frame, tables, allowed[0], keep, needed)
         assert keep is None
         edges = edge_types(expand)
         reached = neighbours(context, frame.bindings[near], steps, [table.type_name for table in tables], edges)
@@ -158,6 +164,7 @@ class Expand(Operator):
         tables: tuple[EntityTable, ...],
         allowed: Mask | None,
         keep: KeepNodes | None,
+        needed: frozenset[str] | None,
     ) -> Frame:
         start = frame.bindings[self.near].numbers
         there = start != NOTHING
@@ -193,6 +200,7 @@ class Expand(Operator):
             places = keep(frame, row, numbers)
             numbers, row = numbers.take(places), row.take(places)
         binding = Binding(tables, numbers.astype(np.int64))
+        frame = frame if needed is None else frame.only(needed)
         if column is not None and len(row) == frame.count:
             return frame.bind(self.far, binding)
         context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)

@@ -77,16 +77,12 @@ class Statistics:
     def rounded(self) -> Statistics:
         """A copy with rounded sizes and selectivities. It is the input of the search for a join order."""
         variables = {name: held.rounded() for name, held in self.variables.items()}
-        return Statistics(variables, self.nodes, self.edges, self._rounded_shares(), self._rounded_skews())
+        return Statistics(variables, self.nodes, self.edges, self._rounded_shares(), self.skews)
 
     def key(self) -> tuple[object, ...]:
         """Cache key of a join order. Statistics that are equal after rounding have equal keys."""
         sizes = [(_rounded(held.size), held.total, held.counted) for held in self.variables.values()]
-        skews = self._rounded_skews()
-        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares(), *skews.items())
-
-    def _rounded_skews(self) -> dict[tuple[Side, Side], float]:
-        return {sides: _rounded_share(skew) for sides, skew in self.skews.items()}
+        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares(), *self.skews.items())
 
     def _rounded_shares(self) -> tuple[float, ...]:
         return tuple(map(_rounded_share, self.shares))

@@ -51,21 +51,21 @@ class Binding:
     def nbytes(self) -> int:
         return self.numbers.nbytes + (0 if self.type_index is None else self.type_index.nbytes)
 
-    def take(self, rows: Numbers, *, all_there: bool | None = None) -> Binding:
-        """The binding for the given rows. A row `NOTHING` becomes null.
-
-        Args:
-            rows: the rows.
-            all_there: whether no row is `NOTHING`, if the caller knows it.
-        """
-        if all_there or (all_there is None and rows.min(initial=0) != NOTHING):
-            numbers = self.numbers.take(rows)
-            return Binding(self.tables, numbers, None if self.type_index is None else self.type_index.take(rows))
+    def take(self, rows: Numbers) -> Binding:
+        """The binding for the given rows. A row `NOTHING` becomes null."""
+        if rows.min(initial=0) != NOTHING:
+            return self.take_present(rows)
+        missing = rows == NOTHING
         if len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
             return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
-        numbers = np.where(rows == NOTHING, NOTHING, self.numbers[rows])
+        numbers = np.where(missing, NOTHING, self.numbers[rows])
         return Binding(self.tables, numbers, None if self.type_index is None else self.type_index[rows])
+
+    def take_present(self, rows: Numbers) -> Binding:
+        """Like `take`, if no row is `NOTHING`."""
+        type_index = None if self.type_index is None else self.type_index.take(rows)
+        return Binding(self.tables, self.numbers.take(rows), type_index)
 
     def part(self, first: int, last: int) -> Binding:
         """The binding for the rows from `first` to `last` (exclusive)."""
@@ -116,15 +116,9 @@ class Binding:
 
         Also returns an upper bound (exclusive) of these integers.
         """
-        if self.type_index is None:
-            return self.numbers + 1, self.key_count  # `NOTHING` is -1
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
-        return np.where(self.numbers == NOTHING, 0, self.numbers + starts[self.type_index] + 1), self.key_count
-
-    @property
-    def key_count(self) -> int:
-        """Upper bound (exclusive) of the integers that `keys` returns."""
-        return sum(table.slots for table in self.tables) + 1
+        start = starts[0] if self.type_index is None else starts[self.type_index]
+        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +275,12 @@ class Frame:
         return replace(self, paths={**self.paths, name: path}, _columns={})
 
     def only(self, names: frozenset[str]) -> Frame:
-        """A copy of the frame without the variables that are not in `names`."""
+        """A copy of the frame without the variables and values that are not in `names`."""
         bindings = {name: binding for name, binding in self.bindings.items() if name in names}
         paths = {name: path for name, path in self.paths.items() if name in names}
+        values = {name: values for name, values in self.values.items() if name in names}
         columns = {key: values for key, values in self._columns.items() if key[0] in names}
-        return replace(self, bindings=bindings, paths=paths, _columns=columns)
+        return replace(self, bindings=bindings, paths=paths, values=values, _columns=columns)
 
     def with_value(self, name: str, values: pa.Array) -> Frame:
         """A copy of the frame with one more value."""
@@ -296,18 +291,23 @@ class Frame:
         return replace(self, fused=fused, _columns={}) if fused else self
 
     def take(self, rows: Numbers) -> Frame:
-        """A frame with the given rows, which may be in any order and repeat. A row `NOTHING` becomes null."""
-        all_there = rows.min(initial=0) != NOTHING
+        """A frame with the given rows, which may be in any order and repeat."""
+        present = rows.min(initial=0) != NOTHING
         return Frame(
             len(rows),
-            {name: binding.take(rows, all_there=all_there) for name, binding in self.bindings.items()},
+            {name: b.take_present(rows) if present else b.take(rows) for name, b in self.bindings.items()},
             {name: path.take(rows) for name, path in self.paths.items()},
-            None if self.origin is None else _origins(self.origin, rows, all_there=all_there),
+            self._origin_at(rows, present=present),
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
             _values_at(self.values, rows) if self.values else {},
             None if self.weight is None else self.weight.take(rows),
         )
+
+    def _origin_at(self, rows: Numbers, *, present: bool) -> Numbers | None:
+        if self.origin is None or present:
+            return None if self.origin is None else self.origin.take(rows)
+        return np.where(rows == NOTHING, NOTHING, self.origin[rows])
 
     def part(self, first: int, last: int) -> Frame:
         """The rows from `first` to `last` (exclusive)."""
@@ -336,31 +336,49 @@ class Frame:
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
-        size = 1 if self.origin is None else int(self.origin.max()) + 1
-        for binding in self.bindings.values():
-            size *= binding.key_count
+        size = 1
+        columns = [b.numbers if b.type_index is None else b.keys()[0] for b in self.bindings.values()]
+        columns += [] if self.origin is None else [self.origin]
+        # The numbers of a part of the rows are often in a small range.
+        lows = [int(column.min()) for column in columns]
+        parts = [(column, low, int(column.max()) - low + 1) for column, low in zip(columns, lows, strict=True)]
+        for _, _, values in parts:
+            size *= values
         if not can_merge(size, self.count):
             return self
         if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
         result = np.zeros(self.count, np.int64)
-        parts = [binding.keys() for binding in self.bindings.values()]
-        if self.origin is not None:
-            parts.append((self.origin, int(self.origin.max()) + 1))
-        for numbers, values in parts:
+        for numbers, low, values in parts:
             result *= values
             result += numbers
-        rows = np.full(size, NOTHING, np.int64)
-        rows[result] = np.arange(self.count)
-        rows = rows[rows != NOTHING]
-        if len(rows) == self.count:
+            result -= low
+        if counting:
+            # A sum of integers in floats is exact below `_EXACT_FLOAT`.
+            sums = np.bincount(result, self.weight, size)
+            found = np.flatnonzero(sums)
+        else:
+            there = np.zeros(size, bool)
+            there[result] = True
+            found = np.flatnonzero(there)
+        if len(found) == self.count:
             return self
-        found = self.take(rows)
-        if not counting:
-            return found
-        # A sum of integers in floats is exact below `_EXACT_FLOAT`.
-        sums = np.bincount(result, self.weight, size).take(result.take(rows))
-        return replace(found, weight=sums.astype(np.int64))
+        weight = sums.take(found).astype(np.int64) if counting else None
+        if any(binding.type_index is not None for binding in self.bindings.values()):
+            rows = np.empty(size, np.int64)
+            rows[result] = np.arange(self.count)
+            return replace(self.take(rows.take(found)), weight=weight)
+        decoded = _decoded(found, parts)
+        return Frame(
+            len(found),
+            {
+                name: Binding(b.tables, numbers)
+                for (name, b), numbers in zip(self.bindings.items(), decoded, strict=False)
+            },
+            origin=None if self.origin is None else decoded[-1],
+            searching=self.searching,
+            weight=weight,
+        )
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
@@ -417,8 +435,17 @@ class Frame:
         return self.searching.values(expr, self.bindings[expr.field.var])
 
 
-def _origins(origin: Numbers, rows: Numbers, *, all_there: bool) -> Numbers:
-    return origin.take(rows) if all_there else np.where(rows == NOTHING, NOTHING, origin[rows])
+def _decoded(keys: Numbers, parts: Sequence[tuple[Numbers, int, int]]) -> list[Numbers]:
+    """The numbers that keys were made of: for each column its lowest number, and the size of its range."""
+    found: list[Numbers] = []
+    for place, (_, low, values) in enumerate(reversed(parts)):
+        if place == len(parts) - 1:
+            found.append(keys + low)
+        else:
+            above = keys // values
+            found.append(keys - above * values + low)
+            keys = above
+    return found[::-1]
 
 
 def _values_at(values: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:
