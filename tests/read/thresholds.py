@@ -76,7 +76,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "match.shortest_paths": {"MAX_MARKED_PAIRS": (0, 50, 1 << 26)},
     "match.both_ways": {"MAX_MARKED_PAIRS": (1, 50, 1 << 26), "PAIR_COST_RATIO": (0.0, 0.0, 1.0, 10.0**12)},
     "columns.id_index": {"SLOTS_PER_ENTITY": (0, 4), "MAX_SINGLE_IDS": (0, 64)},
-    "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6)},
+    "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6), "SEARCH_RATIO": (0, 16, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
     "plan.plan_rank": {"MIN_FULL_MATCH_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
     "match.block_value": {"CHUNK_ROWS": (1, 5, 1 << 20), "MAX_CHUNKS": (1, 1000)},
@@ -106,7 +106,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
     "columns.entity_table": {
         "SMALL_TABLE_ROWS": (0, 10_000),
-        "LOOKUP_COST_ROWS": (-(10**6), 0, 10_000),
+        "LOOKUP_COST_ROWS": (-(10**6), 0, 40_000),
         "LOOKUP_COST_ROWS_PER_VALUE": (1, 50),
         "INDEX_SEARCH_COST_ROWS": (-(10**6), 20_000),
         "MAX_IDS_BY_SCAN": (0, 16),

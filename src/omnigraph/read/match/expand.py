@@ -177,12 +177,13 @@ class Expand(Operator):
             context.budget.spend(len(numbers))
             row = np.repeat(rows, degree)
             kept = None if allowed is None else allowed.take(numbers)
-            again = np.flatnonzero(numbers[1:] == numbers[:-1])
-            again = again[row.take(again) == row.take(again + 1)]
-            if len(again):
-                # Parallel edges count once, because there is no edge variable.
-                kept = np.ones(len(numbers), bool) if kept is None else kept
-                kept[again + 1] = False
+            if adjacency.may_repeat(len(numbers)):
+                again = np.flatnonzero(numbers[1:] == numbers[:-1])
+                again = again[row.take(again) == row.take(again + 1)]
+                if len(again):
+                    # Parallel edges count once, because there is no edge variable.
+                    kept = np.ones(len(numbers), bool) if kept is None else kept
+                    kept[again + 1] = False
         else:
             context.budget.spend(len(nodes))
             numbers, row = column.take(nodes), rows
