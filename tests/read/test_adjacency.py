@@ -135,3 +135,26 @@ def test_sums_over_neighbours_agree_with_the_edge_list(
 
 def test_nodes_with_self_loops_are_found() -> None:
     assert np.flatnonzero(made([(1, 1), (2, 3), (3, 2), (5, 5), (5, 5)]).loops).tolist() == [1, 5]
+
+
+@given(PAIRS)
+def test_counts_of_distinct_neighbours_are_the_same_before_and_after_all_edges_are_examined(
+    edges: list[tuple[int, int]],
+) -> None:
+    adjacency = made(edges)
+    nodes = np.array([3, 0, 3, 9])
+    degrees = [sum(near == node for near, _ in edges) for node in nodes]
+    distinct = [len({far for near, far in edges if near == node}) for node in nodes]
+    for _ in range(4):
+        assert adjacency.counts(nodes, distinct=True).tolist() == distinct
+        assert adjacency.counts(nodes, distinct=False).tolist() == degrees
+    adjacency.may_repeat(adjacency.size + 1)
+    assert adjacency.may_repeat(0) == (len(set(edges)) < len(edges))
+    assert adjacency.counts(nodes, distinct=True).tolist() == distinct
+
+
+def test_edges_are_examined_once_as_many_were_asked_about() -> None:
+    adjacency = made([(0, 1), (0, 2), (1, 2)])
+    assert adjacency.may_repeat(3)
+    assert not adjacency.may_repeat(1)
+    assert not adjacency.may_repeat(0)

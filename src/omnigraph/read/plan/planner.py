@@ -35,6 +35,7 @@ from omnigraph.read.plan.collect_statistics import collect_statistics, estimated
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
+from omnigraph.read.plan.plan_conditions import with_early_conditions
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
     InnerBlock,
@@ -364,6 +365,7 @@ class Planner:
                 operators.append(operator_for(step, block, is_first=not known))
             known |= operators[-1].binds
             before = estimates[place] if estimates else before
+        operators, estimates = with_early_conditions(operators, estimates)
         operators, estimates = _with_closing_edges(operators, estimates)
         if block.values:
 

@@ -346,7 +346,7 @@ class Frame:
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
-        result, size = np.zeros(self.count, np.int64), 1
+        size = 1
         columns = [b.numbers if b.type_index is None else b.keys()[0] for b in self.bindings.values()]
         columns += [] if self.origin is None else [self.origin]
         # The numbers of a part of the rows are often in a small range.
@@ -359,6 +359,7 @@ class Frame:
             return self
         if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
+        result = np.zeros(self.count, np.int64)
         for numbers, low, values in parts:
             result *= values
             result += numbers

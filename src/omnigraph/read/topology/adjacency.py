@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
@@ -155,6 +156,7 @@ class Adjacency(EdgeLists):
         self._edge = edge
         self._asked_about_loops = 0
         self._searched_pairs = 0
+        self._asked_about_repeated = 0
 
     @cached_property
     def edge(self) -> Integers:
@@ -297,6 +299,25 @@ class Adjacency(EdgeLists):
         again[self.first[:-1][self.degree > 0]] = False
         places: Numbers = np.flatnonzero(again)
         return places, np.searchsorted(self.first, places, "right") - 1
+
+    def may_repeat(self, edges: float) -> bool:
+        """Whether some of the edges may be parallel.
+
+        All edges are examined once, as soon as the reads together asked about as many edges. Until then it is True.
+
+        Args:
+            edges: number of edges that the caller would have to examine.
+        """
+        if "_repeated" not in self.__dict__:
+            self._asked_about_repeated += math.ceil(edges)
+            if self._asked_about_repeated <= self.size:
+                return True
+        return len(self._repeated[0]) > 0
+
+    def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
+        begin, degree = self.ranges(nodes)
+        degree -= begin
+        return super().counts(nodes, distinct=True) if distinct and self.may_repeat(int(degree.sum())) else degree
 
     @cached_property
     def neighbours(self) -> Numbers:

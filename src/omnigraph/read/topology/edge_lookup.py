@@ -233,6 +233,10 @@ class IndexedEdges:
         """Like `counts`, only for the neighbours that a mask allows, by node number."""
         return (self._few if self._knows(nodes) else self.whole).counts_where(nodes, allowed, distinct=distinct)
 
+    def may_repeat(self, edges: float) -> bool:
+        """Whether some of the edges may be parallel. Edges that are looked up are not examined."""
+        return True
+
     def looping(self, nodes: Numbers) -> Mask:
         """Mask of the given nodes that have a self-loop. The nodes at both ends must have the same type."""
         return self.between(nodes, nodes)[0] > 0
