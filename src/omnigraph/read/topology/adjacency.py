@@ -32,7 +32,7 @@ MAX_MARKED_EDGES_PER_PAIR = 4
 _MARKS_PER_EDGE = 32
 """Minimum number of marks per marked edge. About one in this many pairs without an edge finds a mark."""
 
-MIN_MARK_BITS, MAX_MARK_BITS = 16, 24
+MIN_MARK_BITS, MAX_MARK_BITS = 16, 22
 """Smallest and largest number of bits of a hash: 2 to this power is the number of marks."""
 
 MAX_MATRIX_PAIRS = 1 << 25
