@@ -85,9 +85,14 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "plan.join_order": {
         "MAX_EXHAUSTIVE_VARIABLES": (0, 8),
         "BEAM_WIDTH": (1, 24),
-        "MEET_COST_EDGES": (0.0, 0.0, 4.0),
+        "MEET_COST_EDGES": (0.0, 0.0, 6.0),
         "LATE_TEST_COST_EDGES": (0.0, 4.0),
         "OPERATOR_COST_ROWS": (0.0, 50.0),
+    },
+    "plan.refined_order": {
+        "MIN_REFINED_COST_EDGES": (0.0, 500_000.0),
+        "MIN_COST_PER_NODE_EDGES": (0.0, 2.0, 10.0**9),
+        "MIN_COST_PER_COUNTED_EDGE": (0.001, 16.0),
     },
     "shape.value_ranks": {"MAX_DIRECT_ROWS": (0, 512), "WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
     "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},

@@ -30,7 +30,7 @@ from omnigraph.read.match.scan import Scan
 from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
-from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
+from omnigraph.read.plan.collect_statistics import estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
@@ -44,6 +44,7 @@ from omnigraph.read.plan.plan_inner import (
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
+from omnigraph.read.plan.refined_order import refined_order
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
@@ -275,8 +276,7 @@ class Planner:
 
     def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
         """The best join order of a block without bound variables, for cost comparisons, and its statistics."""
-        statistics = collect_statistics(block, self.match.candidates(block), self._context)
-        return order_block(block, frozenset(), 1, statistics), statistics
+        return refined_order(block, frozenset(), 1, self.match.candidates(block), self._context)
 
     # Blocks
 
@@ -300,13 +300,12 @@ class Planner:
         trace = self._context.trace
         candidates = match.candidates(block)
         if trace is None or block.number == 0:
-            statistics = collect_statistics(block, candidates, self._context)
+            order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
         else:
             # Conditions of inner blocks are evaluated now, but the trace has to show them when the block is executed.
             with trace.collecting() as entries:
-                statistics = collect_statistics(block, candidates, self._context)
+                order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
             match.keep_planning_entries(block, entries)
-        order = order_block(block, bound, rows, statistics, needed)
         estimates: tuple[float, ...] = ()
         if trace is not None or block.inner_blocks:
             estimates = order.estimates(rows, statistics)

@@ -109,15 +109,20 @@ class QueryBlock:
         return frozenset(step.edge for expand in expands for step in expand.steps)
 
     @cached_property
-    def meeting_sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Pairs of edge types that meet at a variable of this block: each is walked for one hop in one direction."""
+    def sides(self) -> dict[str, list[Side]]:
+        """For each variable, the edge types that are walked from it for one hop in one direction."""
         at: dict[str, list[Side]] = {}
         for expand in self.block.expands:
             for name in (expand.left, expand.right):
                 side = side_at(expand, name)
                 if side is not None and expand.left != expand.right:
                     at.setdefault(name, []).append(side)
-        pairs = (tuple(sorted(pair)) for sides in at.values() for pair in combinations(sides, 2))
+        return at
+
+    @cached_property
+    def meeting_sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Pairs of edge types that meet at a variable of this block: each is walked for one hop in one direction."""
+        pairs = (tuple(sorted(pair)) for sides in self.sides.values() for pair in combinations(sides, 2))
         return tuple(dict.fromkeys((one, other) for one, other in pairs))
 
     @property
