@@ -18,11 +18,11 @@ from omnigraph.read.columns.numbers import Mask, Numbers, distinct_numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import adjacencies, reversed_steps
+from omnigraph.read.match.expand import adjacencies, is_of_type, reversed_steps
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.match.row_counts import MAX_ROW_COUNT, count_too_large, products
-from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.topology.topologies import Edges
 
 _SAFE_SUM = float(2**62)
@@ -70,6 +70,7 @@ class Count:
         at_most: larger weights are replaced by this number; None for exact counts.
         optionals: optional blocks whose matches are counted.
         weighted: whether the result depends on the weights. If not, rows are returned without weights.
+        input_variables: node variables of the rows of the stage before the match. They can have weights, too.
     """
 
     leaves: tuple[Leaf, ...]
@@ -77,6 +78,7 @@ class Count:
     at_most: int | None = None
     optionals: tuple[OptionalCount, ...] = ()
     weighted: bool = True
+    input_variables: tuple[str, ...] = ()
 
     @property
     def name(self) -> OperatorName:
@@ -116,6 +118,9 @@ class Count:
         return frame, weights
 
     def _execute(self, match: MatchRun) -> tuple[Frame, Numbers]:
+        start = match.start()
+        if self.input_variables:
+            match = self._with_input_candidates(start, match)
         candidates = match.candidates(self.rest.block)
         weights = _Weights(candidates, match.context, self.at_most)
         _narrow(self, candidates, match.context)
@@ -125,16 +130,30 @@ class Count:
             weights.eliminate(leaf)
         weights.narrow()
         # Now that candidates have been removed, another join order may be better.
-        rest = self.rest if len(self.rest.operators) < 2 else match.replan(self.rest, 1)
-        frame = rest.execute(match.start(), match)
+        rest = self.rest if len(self.rest.operators) < 2 else match.replan(self.rest, self.rest.input_rows)
+        frame = rest.execute(start, match)
         total = np.full(frame.count, weights.factor, np.int64)
         if frame.weight is not None:
             total, frame = products(total, frame.weight), replace(frame, weight=None)
         for name in weights.of:
-            total = products(total, weights.at(name, frame.bindings[name].numbers))
+            binding = frame.bindings[name]
+            if name in self.input_variables:
+                found = weights.at_input(name, binding)
+            else:
+                found = weights.at(name, binding.numbers)
+            total = products(total, found)
             total = total if self.at_most is None else np.minimum(total, self.at_most)
         there = total > 0
         return frame.filter(there), total[there]
+
+    def _with_input_candidates(self, start: Frame, match: MatchRun) -> MatchRun:
+        """The state of the match, in which only nodes of the input rows are candidates of the input variables."""
+        candidates = match.candidates(self.rest.block)
+        for name in self.input_variables:
+            binding, (table,) = start.bindings[name], candidates.tables(name)
+            numbers = binding.numbers[is_of_type(binding, table.type_name)]
+            candidates = candidates.only(name, (distinct_numbers(numbers, table.slots),))
+        return match.with_candidates(self.rest.block, candidates)
 
 
 def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
@@ -213,6 +232,19 @@ class _Weights:
         """For given nodes of a variable, the number of matches of eliminated variables that each node stands for."""
         nodes = self.few(name)
         return self.of[name].take(numbers if nodes is None else np.searchsorted(nodes, numbers))
+
+    def at_input(self, name: str, binding: Binding) -> Numbers:
+        """Like `at`, for nodes of the input rows. They can be null, of another type, or no candidates: weight 0."""
+        (table,) = self._candidates.tables(name)
+        weights, nodes, numbers = self.of[name], self.few(name), binding.numbers
+        there = is_of_type(binding, table.type_name)
+        if nodes is not None:
+            places = np.searchsorted(nodes, numbers)
+            there &= nodes.take(places, mode="clip") == numbers if len(nodes) else False
+            numbers = places
+        found: Numbers = np.zeros(len(numbers), np.int64)
+        found[there] = weights.take(numbers[there])
+        return found
 
     def multiply(self, name: str, frame: Frame, counts: Numbers) -> None:
         """Multiply the weights of the nodes of a variable with the numbers of matches of an optional block.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from math import inf
 from typing import TypeGuard
 
 import numpy as np
@@ -92,13 +93,19 @@ class Planner:
         Args:
             in_chunks: whether the plan is for execution in chunks. Then it has to produce all rows of the match.
         """
+        match: MatchOperator
         offset, limit = window(self._query.read, self._context.request)
         wanted = None if in_chunks or limit is None else offset + limit
         if self._bound is not None:
-            match: MatchOperator = self._all_rows()
+            match = self._count_after_stage() or self._all_rows()
         else:
             self._block = self._without_exclusions()
-            match = self._count(in_chunks=in_chunks) or self._rank(wanted) or self._portions(wanted) or self._all_rows()
+            count = self._count(in_chunks=in_chunks, wanted=wanted)
+            if count is None or self._query.sorts_by_all_columns:
+                # The first rows in sort order may be found without counting all matches.
+                match = self._rank(wanted) or self._portions(wanted, count) or count or self._all_rows()
+            else:
+                match = count
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
 
     def _without_exclusions(self) -> QueryBlock:
@@ -149,10 +156,14 @@ class Planner:
             return AllRows(pipeline)
         return AllRows(replace(pipeline, needed=query.shape_variables, distinct=query.ignores_duplicates))
 
-    def _count(self, *, in_chunks: bool) -> MatchOperator | None:
-        """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
+    def _count(self, *, in_chunks: bool, wanted: int | None) -> Count | Subtract | None:
+        """Count the matches of some variables, if these variables need not be in the rows.
+
+        The result is grouped, it ignores duplicates, or it has a limit and all its columns are sort keys.
+        """
         query = self._query
-        if not query.counts_matches and not (query.ignores_duplicates and not query.read.grouped):
+        repeats = query.sorts_by_all_columns and wanted is not None
+        if not query.counts_matches and not repeats and not (query.ignores_duplicates and not query.read.grouped):
             return None
         block, optionals = self._without_counted_optionals()
         needed = query.result_variables if query.read.grouped else query.shape_variables
@@ -162,9 +173,27 @@ class Planner:
         count = self._count_of(block, leaves, needed, optionals)
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
-        # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
-        meets = any(isinstance(operator, Meet) for operator in count.rest.operators)
-        return count if leaves or optionals or meets or needed < self._query.shape_variables else None
+        # Without leaves, this helps if rows do not need all variables: duplicate rows are merged while matching.
+        return count if leaves or optionals or needed < frozenset(block.nodes) else None
+
+    def _count_after_stage(self) -> MatchOperator | None:
+        """Like `_count`, for a match whose input are the rows of a stage."""
+        query, block = self._query, self._block
+        if not query.counts_matches and not (query.ignores_duplicates and not query.read.grouped):
+            return None
+        assert self._bound is not None
+        own = block.with_outer_nodes
+        needed = query.result_variables if query.read.grouped else query.shape_variables
+        required = own.joined_variables | needed | self._bound
+        leaves = count_leaves(own, required, self.match.candidates(own), self._context)
+        if not leaves:
+            return None
+        inputs = tuple(sorted({leaf.onto for leaf in leaves if leaf.onto in self._bound}))
+        if query.ignores_duplicates:
+            count = replace(self._count_of(block, leaves, needed, at_most=1), weighted=False)
+        else:
+            count = self._count_of(block, leaves, needed)
+        return replace(count, input_variables=inputs)
 
     def _without_counted_optionals(self) -> tuple[QueryBlock, tuple[OptionalCount, ...]]:
         """The match without the optional blocks whose matches are only counted, and the counts of these blocks."""
@@ -225,7 +254,7 @@ class Planner:
         # Weights are looked up by the nodes of the variables that have them.
         weighted = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
         needed |= weighted - {leaf.name for leaf in leaves}
-        rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match, needed)
+        rest = self.pipeline(without_leaves(block, leaves), self._bound or frozenset(), self._rows, self.match, needed)
         rest = replace(rest, needed=needed, distinct=at_most == 1, counting=at_most is None)
         return Count(leaves, rest, at_most, optionals)
 
@@ -256,8 +285,11 @@ class Planner:
         pipeline = self.pipeline(block, frozenset({var}), nodes, self.match)
         return Rank(rank, var, count, wanted, nodes, pipeline)
 
-    def _portions(self, wanted: int | None) -> MatchOperator | None:
-        """Match batches of nodes in sort order, if a few batches are expected to have enough rows for the limit."""
+    def _portions(self, wanted: int | None, count: Count | Subtract | None = None) -> MatchOperator | None:
+        """Match batches of nodes in sort order, if a few batches are expected to have enough rows for the limit.
+
+        `count` is an alternative that counts all matches.
+        """
         key = self._query.leading_key if wanted else None
         if key is None or wanted is None:
             return None
@@ -269,10 +301,15 @@ class Planner:
             whole,
             statistics.variables[var],
             lambda size: order_block(block, frozenset({var}), size, statistics),
+            self._counting_cost(count) if isinstance(count, Count) else inf,
         )
         if first is None:
             return None
-        return Portions(key, var, wanted, first, self.pipeline(block, frozenset({var}), first, self.match))
+        needed = self._query.shape_variables if self._query.sorts_by_all_columns else None
+        pipeline = self.pipeline(block, frozenset({var}), first, self.match, needed)
+        if needed is not None:
+            pipeline = replace(pipeline, needed=needed, counting=True)
+        return Portions(key, var, wanted, first, pipeline)
 
     def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
         """The best join order of a block without bound variables, for cost comparisons, and its statistics."""

@@ -90,7 +90,7 @@ class Statistics:
             self.nodes,
             self.edges,
             self._rounded_shares(),
-            _rounded_factors(self.skews),
+            self.skews,
             candidate_degrees=_rounded_factors(self.candidate_degrees),
             candidate_skews=_rounded_factors(self.candidate_skews),
             edge_shares=_rounded_factors(self.edge_shares),
@@ -100,7 +100,7 @@ class Statistics:
         """Cache key of a join order. Statistics that are equal after rounding have equal keys."""
         sizes = [(_rounded(held.size), held.total, held.counted) for held in self.variables.values()]
         factors = (
-            *_rounded_factors(self.skews).items(),
+            *self.skews.items(),
             *_rounded_factors(self.candidate_degrees).items(),
             *_rounded_factors(self.candidate_skews).items(),
             *_rounded_factors(self.edge_shares).items(),

@@ -168,6 +168,26 @@ class QueryBlock:
             self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _reduced={}, _derived={}
         )
 
+    @cached_property
+    def with_outer_nodes(self) -> QueryBlock:
+        """A copy of the block in which outer node variables are its own, if its traversals give them one node type.
+
+        The block itself if there are none. Both have the same number.
+        """
+        found: dict[str, set[str]] = {}
+        for expand in self.block.expands:
+            for step in expand.steps:
+                found.setdefault(expand.left, set()).add(step.left_type)
+                found.setdefault(expand.right, set()).add(step.right_type)
+        nodes = tuple(
+            ir.NodeVar(name, tuple(found[name])) for name in self.block.outer if len(found.get(name, ())) == 1
+        )
+        if not nodes:
+            return self
+        outer = tuple(name for name in self.block.outer if name not in {node.name for node in nodes})
+        block = replace(self.block, nodes=(*nodes, *self.block.nodes), outer=outer)
+        return replace(self, block=block, _join_orders={}, _reduced={}, _derived={})
+
     def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
         """A reduced copy of the block, without the given variables and traversals. Copies are cached by variables."""
         key = tuple(names)

@@ -275,11 +275,12 @@ class Frame:
         return replace(self, paths={**self.paths, name: path}, _columns={})
 
     def only(self, names: frozenset[str]) -> Frame:
-        """A copy of the frame without the variables that are not in `names`."""
+        """A copy of the frame without the variables and values that are not in `names`."""
         bindings = {name: binding for name, binding in self.bindings.items() if name in names}
         paths = {name: path for name, path in self.paths.items() if name in names}
+        values = {name: values for name, values in self.values.items() if name in names}
         columns = {key: values for key, values in self._columns.items() if key[0] in names}
-        return replace(self, bindings=bindings, paths=paths, _columns=columns)
+        return replace(self, bindings=bindings, paths=paths, values=values, _columns=columns)
 
     def with_value(self, name: str, values: pa.Array) -> Frame:
         """A copy of the frame with one more value."""
