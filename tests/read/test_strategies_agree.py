@@ -252,6 +252,7 @@ def _subtracting(patch: Patch) -> None:
     """Inequalities and negated edges are always counted by subtraction, negated blocks always on candidates."""
     patch.setattr(planner, "MIN_SUBTRACT_GAIN", 0.0)
     patch.setattr(planner, "MIN_EXCLUDE_GAIN", 0.0)
+    patch.setattr(planner, "MIN_EXCLUDE_COST_EDGES", 0.0)
 
 
 def _meeting(patch: Patch) -> None:

@@ -5,17 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from typing import TypeGuard
-
-import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.all_rows import AllRows
+from omnigraph.read.match.candidate_values import satisfying, without_matches
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
 from omnigraph.read.match.count import Count, Leaf, OptionalCount
@@ -38,9 +37,11 @@ from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
     InnerBlock,
+    ValueCondition,
     inner_leaves,
     negations_of_one_variable,
     optionals_of_one_variable,
+    value_conditions,
 )
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
@@ -60,7 +61,10 @@ MIN_SUBTRACT_GAIN = 1.0
 """Matches are counted by subtraction if evaluating all conditions costs more than this many times as much."""
 
 MIN_EXCLUDE_GAIN = 1.0
-"""Negated blocks are evaluated on candidates if the whole match costs more than this many times as much."""
+"""Inner blocks are evaluated on candidates if the whole match costs more than this many times as much."""
+
+MIN_EXCLUDE_COST_EDGES = 20_000.0
+"""For a cheaper match, inner blocks are only evaluated on candidates if degrees are enough to count their matches."""
 
 
 class Planner:
@@ -109,15 +113,60 @@ class Planner:
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
 
     def _without_exclusions(self) -> QueryBlock:
-        """Evaluate negated blocks on the candidates of one variable, if this costs less than on the rows.
+        """Evaluate blocks of one variable on its candidates, if this costs less than on the rows.
 
-        Returns the match without these blocks.
+        Returns the match without the negated blocks and the conditions on `exists` and `count` blocks that were
+        evaluated.
         """
         block, done = self._query.match, set[int]()
-        for inner, leaves in self._countable(block, block.derived(negations_of_one_variable), MIN_EXCLUDE_GAIN):
-            self._exclude(inner, leaves)
-            done.add(inner.place)
-        return block.without_negations(frozenset(done))
+        if not block.negations and not block.values:
+            return block
+        whole = self._order(block)[0].cost
+        for inner in block.derived(negations_of_one_variable):
+            count = self._cheap_count(block, inner, whole, at_most=1)
+            if count is not None:
+                self._exclude(inner, count)
+                done.add(inner.place)
+        block = block.without_negations(frozenset(done))
+        used = self._query.shape_variables | self._query.result_variables
+        conditions, values = set[int](), set[int]()
+        for each in block.derived(value_conditions):
+            counts = self._cheap_counts(block, each, whole, used)
+            if counts is not None:
+                self._include(block, each, counts)
+                conditions.add(each.place)
+                values |= {inner.place for inner in each.blocks}
+        return block.without_value_conditions(frozenset(conditions), frozenset(values))
+
+    def _cheap_count(self, block: QueryBlock, inner: InnerBlock, whole: float, at_most: int | None) -> Count | None:
+        """Counts the matches of an inner block for each candidate, if this costs less than the match (`whole`)."""
+        candidates, own = self.match.candidates(block), self.match.candidates(inner.block)
+        own.adopt(inner.name, candidates, inner.name)
+        chosen = inner_leaves(inner, own, self._context)
+        if chosen is not None:
+            leaves, edges = chosen
+            if MIN_EXCLUDE_GAIN * edges * candidates.fraction(inner.name) > whole:
+                return None
+            return self._count_of(inner.block, leaves, frozenset({inner.name}), at_most=at_most)
+        if whole < MIN_EXCLUDE_COST_EDGES:
+            return None
+        leaves = count_leaves(inner.block, inner.block.joined_variables | {inner.name}, own, self._context)
+        count = self._count_of(inner.block, leaves, frozenset({inner.name}), at_most=at_most)
+        return count if MIN_EXCLUDE_GAIN * self._counting_cost(count) <= whole else None
+
+    def _cheap_counts(
+        self, block: QueryBlock, each: ValueCondition, whole: float, used: frozenset[str]
+    ) -> list[Count] | None:
+        """`_cheap_count` of each block of a condition; None if one is expensive, or its value is in the result."""
+        found: list[Count] = []
+        for inner in each.blocks:
+            value = block.values[inner.place]
+            exists = value.function is ir.BlockFunction.EXISTS
+            count = None if value.name in used else self._cheap_count(block, inner, whole, 1 if exists else None)
+            if count is None:
+                return None
+            found.append(count)
+        return found
 
     def _countable(
         self, block: QueryBlock, inner_blocks: Sequence[InnerBlock], min_gain: float
@@ -133,18 +182,31 @@ class Planner:
             if chosen is not None and min_gain * chosen[1] * candidates.fraction(inner.name) <= whole:
                 yield inner, chosen[0]
 
-    def _exclude(self, inner: InnerBlock, leaves: tuple[Leaf, ...]) -> None:
+    def _exclude(self, inner: InnerBlock, count: Count) -> None:
         """Remove the candidates of a variable for which a negated block has a match."""
-        name, trace = inner.name, self._context.trace
-        count = self._count_of(inner.block, leaves, frozenset({name}), at_most=1)
         candidates = self.match.candidates(self._query.match)
-        with nullcontext() if trace is None else trace.step(OperatorName.EXCLUDE, f"${name}, {count.text}") as entry:
-            frame, _ = count.count(self.match)
-            allowed = np.ones(candidates.tables(name)[0].slots, bool)
-            allowed[frame.bindings[name].numbers] = False
-            candidates.narrow(name, allowed)
-            if entry is not None:
-                entry.rows = candidates.size(name)
+        with self._tracing(OperatorName.EXCLUDE, candidates, inner.name, count.text):
+            candidates.choose(inner.name, without_matches(candidates, inner.name, count, self.match))
+
+    def _include(self, block: QueryBlock, each: ValueCondition, counts: Sequence[Count]) -> None:
+        """Keep the candidates of a variable for which a condition on values of inner blocks is true."""
+        candidates, condition = self.match.candidates(block), block.join_conditions[each.place]
+        values = [block.values[inner.place] for inner in each.blocks]
+        text = "; ".join((condition.text, *(count.text for count in counts if count.leaves)))
+        with self._tracing(OperatorName.INCLUDE, candidates, each.name, text):
+            counted = list(zip(values, counts, strict=True))
+            candidates.choose(each.name, satisfying(candidates, each.name, condition, counted, self.match))
+
+    @contextmanager
+    def _tracing(self, action: OperatorName, candidates: Candidates, name: str, text: str) -> Iterator[None]:
+        """Add an entry to the trace, with the number of candidates that remain."""
+        trace = self._context.trace
+        if trace is None:
+            yield
+            return
+        with trace.step(action, f"${name}, {text}" if text else f"${name}") as entry:
+            yield
+        entry.rows = candidates.size(name)
 
     # Alternatives for the match
 

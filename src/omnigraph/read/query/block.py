@@ -215,6 +215,32 @@ class QueryBlock:
         """A copy of the block without the optional blocks at some indices. Copies are cached."""
         return self._without_inner(places, frozenset())
 
+    def without_value_conditions(self, conditions: frozenset[int], values: frozenset[int]) -> QueryBlock:
+        """A copy of the block without some join conditions and `exists` or `count` blocks, by index.
+
+        Copies are cached.
+        """
+        key = ("value conditions", conditions, values)
+        if not conditions and not values:
+            return self
+        if key not in self._derived:
+            removed = [self.join_conditions[place] for place in conditions]
+            kept = [value for place, value in enumerate(self.values) if place not in values]
+            self._derived[key] = replace(
+                self,
+                block=replace(
+                    self.block,
+                    filters=tuple(c.expr for c in self.conditions if not any(c is each for each in removed)),
+                    values=tuple(v for place, v in enumerate(self.block.values) if place not in values),
+                ),
+                values=tuple(kept),
+                _join_orders={},
+                _reduced={},
+                _derived={},
+            )
+        found: QueryBlock = self._derived[key]
+        return found
+
     def _without_inner(self, optionals: frozenset[int], negations: frozenset[int]) -> QueryBlock:
         key = (optionals, negations)
         if not optionals and not negations:
