@@ -50,6 +50,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_SLOTS": (0, 1 << 16),
         "MAX_UNCHUNKED_VALUES": (2, 1 << 18),
     },
+    "match.meet": {"CHUNK_PATHS": (1, 5, 1 << 19), "MIN_MARK_BITS": (1, 12), "MAX_MARK_BITS": (1, 24)},
     "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
     "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
     "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16)},
@@ -60,7 +61,11 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_PARALLEL_ROWS": (0, 1 << 20),
         "MIN_PARALLEL_BYTES": (0, 128 << 20),
     },
-    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 1.0, 10**9), "MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9)},
+    "plan.planner": {
+        "MIN_SUBTRACT_GAIN": (0.0, 1.0, 10**9),
+        "MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9),
+        "MIN_EXCLUDE_COST_EDGES": (0.0, 20_000.0),
+    },
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
         "MIN_GAIN": (0.0, 2.0),
@@ -90,8 +95,14 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "plan.join_order": {
         "MAX_EXHAUSTIVE_VARIABLES": (0, 8),
         "BEAM_WIDTH": (1, 24),
+        "MEET_COST_EDGES": (0.0, 0.0, 6.0),
         "LATE_TEST_COST_EDGES": (0.0, 4.0),
         "OPERATOR_COST_ROWS": (0.0, 50.0),
+    },
+    "plan.refined_order": {
+        "MIN_REFINED_COST_EDGES": (0.0, 500_000.0),
+        "MIN_COST_PER_NODE_EDGES": (0.0, 2.0, 10.0**9),
+        "MIN_COST_PER_COUNTED_EDGE": (0.001, 16.0),
     },
     "shape.value_ranks": {"MAX_DIRECT_ROWS": (0, 512), "WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
     "columns.column_codes": {"WHOLE_COLUMN_RATIO": (0, 4, 10**6)},

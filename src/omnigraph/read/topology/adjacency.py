@@ -259,11 +259,6 @@ class Adjacency(EdgeLists):
     def _filter_bits(self) -> int:
         return min(max((FILTER_BITS_PER_EDGE * self.size).bit_length(), 3), MAX_FILTER_BITS)
 
-    def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
-        if len(nodes) * COLUMN_RATIO < self.nodes:
-            return super().counts(nodes, distinct=distinct)
-        return (self.neighbours if distinct else self.degree).take(nodes)
-
     def counts_where(self, nodes: Numbers, allowed: Mask, *, distinct: bool) -> Numbers:
         if int(self.degree.take(nodes).sum()) < self.size:
             return super().counts_where(nodes, allowed, distinct=distinct)
