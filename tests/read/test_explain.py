@@ -106,8 +106,12 @@ NAMED = {
         ["scan", "product", "sort", "project"],
     ),
     "filter": (
+        "match { $p: City  $q: City  $p.name < $q.name } return { $p.name }",
+        ["scan", "product", "filter", "sort", "project"],
+    ),
+    "early condition": (
         "match { $p: Person  $p follows $q  $p.age < $q.age } return { $p.name }",
-        ["scan", "expand", "filter", "sort", "project"],
+        ["scan", "expand", "sort", "project"],
     ),
     "count": (
         "match { $p: Person  $p follows $f } return { count(*) as n }",

@@ -25,7 +25,7 @@ _ROW_ID = "_rowid"
 SMALL_TABLE_ROWS = 10_000
 """If a table has at most this number of entities, its columns are always read as a whole."""
 
-LOOKUP_COST_ROWS = 10_000
+LOOKUP_COST_ROWS = 40_000
 """Fixed cost of a lookup of single values in the table. The unit is the cost of scanning one row of a column."""
 
 LOOKUP_COST_ROWS_PER_VALUE = 50
