@@ -115,7 +115,7 @@ def test_other_queries_are_planned(things: Graph, text: str) -> None:
 
 def test_the_first_lookup_reads_one_row_and_later_ones_read_all_ids(tmp_path: Path) -> None:
     """A new process with one question does not read all ids. One with many questions does it once."""
-    count = 2 * entity_table.SMALL_TABLE_ROWS
+    count = 2 * entity_table.LOOKUP_COST_ROWS
     text = "query one($k: String) { match { $t: T { k: $k } } return { $t.n as n, $t.n as again, $t.id as id } }"
     rows = pa.table({"k": [f"t{i}" for i in range(count)], "n": pa.array(range(count), pa.int32())})
     with omnigraph.init(tmp_path / "g", "node T { k: String @key  n: I32 }") as graph:
