@@ -46,6 +46,8 @@ class OperatorName(StrEnum):
     """Count the matches without some conditions, minus the matches that violate them."""
     EXCLUDE = "exclude"
     """Remove the candidate nodes for which a negated block has a match."""
+    INCLUDE = "include"
+    """Keep the candidate nodes for which a condition on `exists` and `count` blocks is true."""
     RANK = "rank"
     """Find the best-ranked nodes first, and match only those nodes."""
     PORTIONS = "portions"

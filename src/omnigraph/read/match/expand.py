@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.filter import filter_rows, true_mask
 from omnigraph.read.match.parts import is_one_part
 from omnigraph.read.match.pipeline import BlockRun, Operator
+from omnigraph.read.match.row_counts import products
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame
@@ -121,6 +123,25 @@ class Expand(Operator):
             for condition in candidates.own(far):
                 found = filter_rows(condition, found, context)
         return found
+
+    def execute_counting(self, frame: Frame, run: BlockRun) -> Frame | None:
+        candidates, far = run.candidates, self.far
+        start, tables = frame.bindings[self.near], candidates.tables(far)
+        if (self.late and not candidates.is_chosen(far)) or not _is_plain(self.expand, start, tables):
+            return None
+        (adjacency,) = adjacencies(run.context, self.edge_steps[0])
+        (allowed,) = candidates.masks(far)
+        rows = np.flatnonzero(start.numbers != NOTHING)
+        nodes = start.numbers.take(rows)
+        if allowed is None:
+            counts = adjacency.counts(nodes, distinct=True)
+        else:
+            counts = adjacency.counts_where(nodes, allowed, distinct=True)
+        run.context.budget.spend(len(nodes))
+        there = np.flatnonzero(counts)
+        found = frame.take(rows.take(there))
+        counts = counts.take(there)
+        return replace(found, weight=counts if found.weight is None else products(found.weight, counts))
 
     @property
     def near(self) -> str:
@@ -279,7 +300,7 @@ def are_joined(context: Context, step: ir.Step, near: Integers, far: Integers) -
     Args:
         context: the state of the running read: snapshot, parameters and budget.
         step: edge type and direction, from the near to the far node.
-        near: the near node of each pair. It is faster if equal nodes are adjacent.
+        near: the near node of each pair.
         far: the far node of each pair.
     """
     (adjacency,) = adjacencies(context, step)

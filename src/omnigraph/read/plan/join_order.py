@@ -19,7 +19,6 @@ from omnigraph.lang.query import ir
 from omnigraph.read.match.meet import can_meet
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand, side_at
-from omnigraph.read.rows.frame import can_merge
 
 _MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
@@ -42,7 +41,7 @@ _EDGE_TEST_COST_EDGES = 3.0
 _COLUMN_TEST_COST_EDGES = 0.5
 """The same, if no node has more than one such edge (see `Adjacency.column`)."""
 
-MEET_COST_EDGES = 4.0
+MEET_COST_EDGES = 6.0
 """Cost of counting a path of two edges, or of looking up the number of paths of a row (see `Meet`)."""
 
 LATE_TEST_COST_EDGES = 4.0
@@ -132,7 +131,7 @@ class Estimates:
         left, right = self._ends(expand)
         degree = self._edges(expand) / max((left if forward else right).total, 1)
         if expand.hops is None:
-            return degree
+            return degree * self._candidate_degree(expand, expand.left if forward else expand.right)
         hops = min(expand.hops.max or _MAX_ESTIMATED_HOPS, _MAX_ESTIMATED_HOPS)
         return min(sum(degree**n for n in range(1, hops + 1)), self._edges(expand))
 
@@ -140,8 +139,24 @@ class Estimates:
         """Selectivity of a traversal: the fraction of all pairs of nodes that its edges connect."""
         left, right = self._ends(expand)
         if expand.hops is None:
-            return self._edges(expand) / max(left.total * right.total, 1)
+            known = self._edge_share(expand)
+            if known is not None:
+                return known
+            factor = self._candidate_degree(expand, expand.left) * self._candidate_degree(expand, expand.right)
+            return factor * self._edges(expand) / max(left.total * right.total, 1)
         return min(self.walked(expand), self._arrivals(expand, right.total)) / max(right.total, 1)
+
+    def _edge_share(self, expand: ir.Expand) -> float | None:
+        """The counted fraction of the pairs of candidates that a traversal joins; None if it was not counted."""
+        shares = self._statistics.edge_shares
+        side = side_at(expand, expand.left) if shares else None
+        return None if side is None else shares.get((expand.left, expand.right, side))
+
+    def _candidate_degree(self, expand: ir.Expand, name: str) -> float:
+        """How many times more edges of a traversal the candidates of a variable have than all nodes, on average."""
+        known = self._statistics.candidate_degrees
+        side = side_at(expand, name) if known and expand.left != expand.right else None
+        return 1.0 if side is None else known.get((name, side), 1.0)
 
     def _arrivals(self, expand: ir.Expand, nodes: int) -> float:
         """Upper bound of the number of nodes that can be reached: the nodes with an incoming edge."""
@@ -193,7 +208,9 @@ class Estimates:
         for other in walked if side is not None else ():
             known = side_at(other, near) if near in (other.left, other.right) else None
             if side is not None and known is not None:
-                found = max(found, self._statistics.skews.get((min(side, known), max(side, known)), 1.0))
+                pair = (min(side, known), max(side, known))
+                skew = self._statistics.candidate_skews.get((near, *pair))
+                found = max(found, self._statistics.skews.get(pair, 1.0) if skew is None else skew)
         return found
 
     def _is_column(self, expand: ir.Expand) -> bool:
@@ -392,8 +409,6 @@ class JoinOrderSearch:
         if not live < state.bound or not live <= self._estimates.nodes:
             return state, order
         held = [self._estimates.held(name) for name in live]
-        if not can_merge(prod(found.total for found in held), order.rows):
-            return state, order
         rows = min(order.rows, max(prod(found.size for found in held), 1.0))
         return state, JoinOrder(order.moves, rows, order.cost)
 

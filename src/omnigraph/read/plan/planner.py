@@ -5,17 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from typing import TypeGuard
-
-import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.all_rows import AllRows
+from omnigraph.read.match.candidate_values import satisfying, without_matches
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
 from omnigraph.read.match.count import Count, Leaf, OptionalCount
@@ -31,7 +30,7 @@ from omnigraph.read.match.scan import Scan
 from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
-from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
+from omnigraph.read.plan.collect_statistics import estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
@@ -39,13 +38,16 @@ from omnigraph.read.plan.plan_conditions import with_early_conditions
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
     InnerBlock,
+    ValueCondition,
     inner_leaves,
     negations_of_one_variable,
     optionals_of_one_variable,
+    value_conditions,
 )
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
+from omnigraph.read.plan.refined_order import refined_order
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
@@ -63,7 +65,10 @@ SUBTRACT_PLAN_COST_EDGES = 20_000.0
 """Cost of planning a subtraction. The unit is the cost of walking one edge."""
 
 MIN_EXCLUDE_GAIN = 1.0
-"""Negated blocks are evaluated on candidates if the whole match costs more than this many times as much."""
+"""Inner blocks are evaluated on candidates if the whole match costs more than this many times as much."""
+
+MIN_EXCLUDE_COST_EDGES = 20_000.0
+"""For a cheaper match, inner blocks are only evaluated on candidates if degrees are enough to count their matches."""
 
 
 class Planner:
@@ -112,15 +117,60 @@ class Planner:
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
 
     def _without_exclusions(self) -> QueryBlock:
-        """Evaluate negated blocks on the candidates of one variable, if this costs less than on the rows.
+        """Evaluate blocks of one variable on its candidates, if this costs less than on the rows.
 
-        Returns the match without these blocks.
+        Returns the match without the negated blocks and the conditions on `exists` and `count` blocks that were
+        evaluated.
         """
         block, done = self._query.match, set[int]()
-        for inner, leaves in self._countable(block, block.derived(negations_of_one_variable), MIN_EXCLUDE_GAIN):
-            self._exclude(inner, leaves)
-            done.add(inner.place)
-        return block.without_negations(frozenset(done))
+        if not block.negations and not block.values:
+            return block
+        whole = self._order(block)[0].cost
+        for inner in block.derived(negations_of_one_variable):
+            count = self._cheap_count(block, inner, whole, at_most=1)
+            if count is not None:
+                self._exclude(inner, count)
+                done.add(inner.place)
+        block = block.without_negations(frozenset(done))
+        used = self._query.shape_variables | self._query.result_variables
+        conditions, values = set[int](), set[int]()
+        for each in block.derived(value_conditions):
+            counts = self._cheap_counts(block, each, whole, used)
+            if counts is not None:
+                self._include(block, each, counts)
+                conditions.add(each.place)
+                values |= {inner.place for inner in each.blocks}
+        return block.without_value_conditions(frozenset(conditions), frozenset(values))
+
+    def _cheap_count(self, block: QueryBlock, inner: InnerBlock, whole: float, at_most: int | None) -> Count | None:
+        """Counts the matches of an inner block for each candidate, if this costs less than the match (`whole`)."""
+        candidates, own = self.match.candidates(block), self.match.candidates(inner.block)
+        own.adopt(inner.name, candidates, inner.name)
+        chosen = inner_leaves(inner, own, self._context)
+        if chosen is not None:
+            leaves, edges = chosen
+            if MIN_EXCLUDE_GAIN * edges * candidates.fraction(inner.name) > whole:
+                return None
+            return self._count_of(inner.block, leaves, frozenset({inner.name}), at_most=at_most)
+        if whole < MIN_EXCLUDE_COST_EDGES:
+            return None
+        leaves = count_leaves(inner.block, inner.block.joined_variables | {inner.name}, own, self._context)
+        count = self._count_of(inner.block, leaves, frozenset({inner.name}), at_most=at_most)
+        return count if MIN_EXCLUDE_GAIN * self._counting_cost(count) <= whole else None
+
+    def _cheap_counts(
+        self, block: QueryBlock, each: ValueCondition, whole: float, used: frozenset[str]
+    ) -> list[Count] | None:
+        """`_cheap_count` of each block of a condition; None if one is expensive, or its value is in the result."""
+        found: list[Count] = []
+        for inner in each.blocks:
+            value = block.values[inner.place]
+            exists = value.function is ir.BlockFunction.EXISTS
+            count = None if value.name in used else self._cheap_count(block, inner, whole, 1 if exists else None)
+            if count is None:
+                return None
+            found.append(count)
+        return found
 
     def _countable(
         self, block: QueryBlock, inner_blocks: Sequence[InnerBlock], min_gain: float
@@ -136,18 +186,31 @@ class Planner:
             if chosen is not None and min_gain * chosen[1] * candidates.fraction(inner.name) <= whole:
                 yield inner, chosen[0]
 
-    def _exclude(self, inner: InnerBlock, leaves: tuple[Leaf, ...]) -> None:
+    def _exclude(self, inner: InnerBlock, count: Count) -> None:
         """Remove the candidates of a variable for which a negated block has a match."""
-        name, trace = inner.name, self._context.trace
-        count = self._count_of(inner.block, leaves, frozenset({name}), at_most=1)
         candidates = self.match.candidates(self._query.match)
-        with nullcontext() if trace is None else trace.step(OperatorName.EXCLUDE, f"${name}, {count.text}") as entry:
-            frame, _ = count.count(self.match)
-            allowed = np.ones(candidates.tables(name)[0].slots, bool)
-            allowed[frame.bindings[name].numbers] = False
-            candidates.narrow(name, allowed)
-            if entry is not None:
-                entry.rows = candidates.size(name)
+        with self._tracing(OperatorName.EXCLUDE, candidates, inner.name, count.text):
+            candidates.choose(inner.name, without_matches(candidates, inner.name, count, self.match))
+
+    def _include(self, block: QueryBlock, each: ValueCondition, counts: Sequence[Count]) -> None:
+        """Keep the candidates of a variable for which a condition on values of inner blocks is true."""
+        candidates, condition = self.match.candidates(block), block.join_conditions[each.place]
+        values = [block.values[inner.place] for inner in each.blocks]
+        text = "; ".join((condition.text, *(count.text for count in counts if count.leaves)))
+        with self._tracing(OperatorName.INCLUDE, candidates, each.name, text):
+            counted = list(zip(values, counts, strict=True))
+            candidates.choose(each.name, satisfying(candidates, each.name, condition, counted, self.match))
+
+    @contextmanager
+    def _tracing(self, action: OperatorName, candidates: Candidates, name: str, text: str) -> Iterator[None]:
+        """Add an entry to the trace, with the number of candidates that remain."""
+        trace = self._context.trace
+        if trace is None:
+            yield
+            return
+        with trace.step(action, f"${name}, {text}" if text else f"${name}") as entry:
+            yield
+        entry.rows = candidates.size(name)
 
     # Alternatives for the match
 
@@ -318,8 +381,7 @@ class Planner:
 
     def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
         """The best join order of a block without bound variables, for cost comparisons, and its statistics."""
-        statistics = collect_statistics(block, self.match.candidates(block), self._context)
-        return order_block(block, frozenset(), 1, statistics), statistics
+        return refined_order(block, frozenset(), 1, self.match.candidates(block), self._context)
 
     # Blocks
 
@@ -343,13 +405,12 @@ class Planner:
         trace = self._context.trace
         candidates = match.candidates(block)
         if trace is None or block.number == 0:
-            statistics = collect_statistics(block, candidates, self._context)
+            order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
         else:
             # Conditions of inner blocks are evaluated now, but the trace has to show them when the block is executed.
             with trace.collecting() as entries:
-                statistics = collect_statistics(block, candidates, self._context)
+                order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
             match.keep_planning_entries(block, entries)
-        order = order_block(block, bound, rows, statistics, needed)
         estimates: tuple[float, ...] = ()
         if trace is not None or block.inner_blocks:
             estimates = order.estimates(rows, statistics)

@@ -53,7 +53,8 @@ def weighted_average(values: pa.Array, weights: Numbers, groups: Groups) -> pa.A
     empty = groups.sizes == 0
     totals = _totals(values, weights, groups)
     divisors = np.where(empty, 1, groups.total(weights).to_numpy())
-    quotient, rest = np.divmod(totals, divisors.astype(totals.dtype))
+    of_type = divisors.astype(totals.dtype)
+    quotient, rest = totals // of_type, totals % of_type
     upper, lower = quotient >> 32, quotient & _LOW_HALF
     average = upper.astype(np.float64) * float(2**32) + lower.astype(np.float64)
     return pa.array(average + rest.astype(np.float64) / divisors, mask=empty)
