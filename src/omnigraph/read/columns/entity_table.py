@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import BudgetExceededError
+from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.read.budget.budget import checkpoint, memory_of_read, note_read
 from omnigraph.read.columns.cache import ColumnCache, Sized, Slot
@@ -68,12 +69,15 @@ class EntityTable:
 
     Attributes:
         count: number of entities.
+        is_node: whether the entities are nodes; else edges.
     """
 
     def __init__(self, snapshot: Snapshot, key: str, cache: ColumnCache) -> None:
         pin = snapshot.pin(key)
         self.key = key
-        self.type_name = TypeKey.parse(key).name
+        parsed = TypeKey.parse(key)
+        self.type_name = parsed.name
+        self.is_node = parsed.kind is TypeKind.NODE
         self.ref = pin.ref
         self.count = pin.row_count
         self._snapshot = snapshot

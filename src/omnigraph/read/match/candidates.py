@@ -60,7 +60,8 @@ class Candidates:
 
     def total(self, name: str) -> int:
         """Number of all nodes of the node types of a variable."""
-        return sum(table.count for table in self.tables(name))
+        tables = self.tables(name)
+        return tables[0].count if len(tables) == 1 else sum(table.count for table in tables)
 
     def of(self, name: str) -> tuple[Numbers, ...]:
         """Numbers of the candidate nodes of a variable, one array for each of its types."""
@@ -207,7 +208,7 @@ class Candidates:
         """Number of candidates of a variable. Evaluates its conditions if necessary."""
         if name not in self._own:
             return self.total(name)
-        return sum(len(numbers) for numbers in self.of(name))
+        return sum(map(len, self.of(name)))
 
     def masks(self, name: str) -> list[Mask | None]:
         """Candidates of a variable as masks by node number, one for each of its types.

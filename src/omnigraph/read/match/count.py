@@ -28,6 +28,9 @@ from omnigraph.read.topology.topologies import Edges
 _SAFE_SUM = float(2**62)
 """Sums up to this bound cannot overflow a 64-bit integer."""
 
+MIN_REPLANNED_COST_EDGES = 20_000.0
+"""If the estimated cost of a pipeline is lower than this, it is not planned again before it runs."""
+
 SPARSE_RATIO = 8
 """If at most one in `SPARSE_RATIO` nodes is a candidate, only the edges of candidates are walked."""
 
@@ -130,7 +133,8 @@ class Count:
             weights.eliminate(leaf)
         weights.narrow()
         # Now that candidates have been removed, another join order may be better.
-        rest = self.rest if len(self.rest.operators) < 2 else match.replan(self.rest, self.rest.input_rows)
+        is_cheap = len(self.rest.operators) < 2 or self.rest.cost < MIN_REPLANNED_COST_EDGES
+        rest = self.rest if is_cheap else match.replan(self.rest, self.rest.input_rows)
         frame = rest.execute(start, match)
         total = np.full(frame.count, weights.factor, np.int64)
         if frame.weight is not None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from omnigraph.lang.query import ir
 from omnigraph.read.match.expand import Expand
@@ -28,7 +27,8 @@ def with_early_conditions(
     walk: Expand | None = None
     for place, operator in enumerate(operators):
         if isinstance(operator, Filter) and walk is not None and _is_early(operator, walk):
-            found[at] = walk = replace(walk, early=(*walk.early, operator.condition))
+            walk = Expand(walk.expand, walk.forward, walk.late, (*walk.early, operator.condition))
+            found[at] = walk
             if kept:
                 share = estimates[place] / estimates[place - 1] if estimates[place - 1] else 0.0
                 kept[at:] = [estimate * share for estimate in kept[at:]]

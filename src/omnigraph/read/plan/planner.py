@@ -54,6 +54,9 @@ SUBTRACT_COST_ROWS = 20.0
 MIN_SUBTRACT_GAIN = 1.0
 """Matches are counted by subtraction if evaluating all conditions costs more than this many times as much."""
 
+SUBTRACT_PLAN_COST_EDGES = 20_000.0
+"""Cost of planning a subtraction. The unit is the cost of walking one edge."""
+
 
 class Planner:
     """Chooses the plan of one read. During execution, it plans blocks again if estimates turn out to be wrong.
@@ -175,7 +178,9 @@ class Planner:
         possible = block.derived(subtraction_terms)
         if not possible or not needed <= bound or block.values:
             return None
-        left = self._counting_cost(count)
+        left = self._counting_cost(count) - MIN_SUBTRACT_GAIN * SUBTRACT_PLAN_COST_EDGES
+        if left < 0:
+            return None
         terms: list[tuple[Term, Count]] = []
         for term in possible:
             candidates = self.match.candidates(term.block)
