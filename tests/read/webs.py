@@ -17,7 +17,7 @@ class Web(Maker):
 
     def plain(self) -> str:
         clauses = self.match()
-        kinds = ((5, self.counted), (4, self.grouped), (3, self.distinct), (4, self.listed))
+        kinds = ((7, self.counted), (3, self.grouped), (3, self.distinct), (3, self.listed))
         body = self.weighted(*((weight, lambda kind=kind: kind) for weight, kind in kinds))
         return self.written(clauses, body())
 
@@ -34,6 +34,7 @@ class Web(Maker):
         conditions = [self.identity() for _ in range(self.pick(0, 0, 1, 1, 2, 3))]
         conditions += [self.negation() for _ in range(self.pick(0, 0, 0, 1, 1, 2))]
         conditions += [self.about(var) for var in self.scope.nodes if self.chance(15)]
+        conditions += [self.tested_block()] if self.chance(15) else []
         for condition in conditions:
             clauses.insert(self.rng.randint(min(1, len(clauses)), len(clauses)), condition)
         return clauses
