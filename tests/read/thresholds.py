@@ -35,6 +35,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_PARTITIONS": (3, 64),
         "SAMPLES_PER_PARTITION": (1, 16),
     },
+    "columns.stoppable": {"ARRAY_CHUNK_ROWS": (1, 3, 1 << 20)},
     "columns.sorting": {
         "SORT_CHUNK_ROWS": (4, 1 << 17),
         "MAX_UNPACKED_ROWS": (0, 4, 512),

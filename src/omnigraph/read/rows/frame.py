@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -20,14 +21,15 @@ from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
+from omnigraph.read.columns.stoppable import array_chunks, gather, join_arrays
 
 KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
 
 MIN_KEYS = 1 << 16
 
-_EXACT_FLOAT = float(2**53)
-"""Integers up to this number are exact as floats."""
+_MAX_SUM = float(2**62)
+"""Weights are added only if their sum is certainly smaller than this number."""
 
 WHOLE_TABLE_RATIO = 4
 """If a frame has at least one row per `WHOLE_TABLE_RATIO` entities, id ranks are computed for the whole table."""
@@ -54,13 +56,14 @@ class Binding:
     def take(self, rows: Numbers) -> Binding:
         """The binding for the given rows. A row `NOTHING` becomes null."""
         missing = rows == NOTHING
-        if not missing.any():
-            return Binding(self.tables, self.numbers[rows], None if self.type_index is None else self.type_index[rows])
-        if len(self.numbers) == 0:
+        is_partial = bool(missing.any())
+        if is_partial and len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
             return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
-        numbers = np.where(missing, NOTHING, self.numbers[rows])
-        return Binding(self.tables, numbers, None if self.type_index is None else self.type_index[rows])
+        numbers = gather(self.numbers, rows)
+        if is_partial:
+            numbers[missing] = NOTHING
+        return Binding(self.tables, numbers, None if self.type_index is None else gather(self.type_index, rows))
 
     def part(self, first: int, last: int) -> Binding:
         """The binding for the rows from `first` to `last` (exclusive)."""
@@ -106,6 +109,11 @@ class Binding:
         type_index = np.zeros(len(self.numbers), np.int64) if self.type_index is None else self.type_index
         return names.take(places(np.where(self.numbers == NOTHING, NOTHING, type_index)))
 
+    @property
+    def key_count(self) -> int:
+        """Upper bound (exclusive) of the integers that `keys` returns."""
+        return sum(table.slots for table in self.tables) + 1
+
     def keys(self) -> tuple[Numbers, int]:
         """For each row, an integer that identifies its entity among all types; 0 for null.
 
@@ -113,7 +121,7 @@ class Binding:
         """
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
         start = starts[0] if self.type_index is None else starts[self.type_index]
-        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
+        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), self.key_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,7 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
         sum(frame.count for frame in frames),
         {name: _joined_bindings([frame.bindings[name] for frame in frames]) for name in first.bindings},
         {name: _joined_paths([frame.paths[name] for frame in frames]) for name in first.paths},
-        origin=np.concatenate(origins) if origins else None,
+        origin=join_arrays(origins) if origins else None,
         searching=first.searching,
         values={name: pa.concat_arrays([frame.values[name] for frame in frames]) for name in first.values},
         weight=_joined_weights(frames),
@@ -163,13 +171,13 @@ def can_merge(possible: float, rows: float) -> bool:
 def _joined_weights(frames: Sequence[Frame]) -> Numbers | None:
     if all(frame.weight is None for frame in frames):
         return None
-    return np.concatenate([np.ones(f.count, np.int64) if f.weight is None else f.weight for f in frames])
+    return join_arrays([np.ones(f.count, np.int64) if f.weight is None else f.weight for f in frames])
 
 
 def _joined_bindings(parts: Sequence[Binding]) -> Binding:
     type_index = [part.type_index for part in parts if part.type_index is not None]
-    numbers = np.concatenate([part.numbers for part in parts])
-    return Binding(parts[0].tables, numbers, np.concatenate(type_index) if type_index else None)
+    numbers = join_arrays([part.numbers for part in parts])
+    return Binding(parts[0].tables, numbers, join_arrays(type_index) if type_index else None)
 
 
 def _joined_paths(parts: Sequence[Path]) -> Path:
@@ -290,11 +298,11 @@ class Frame:
             len(rows),
             {name: binding.take(rows) for name, binding in self.bindings.items()},
             {name: path.take(rows) for name, path in self.paths.items()},
-            None if self.origin is None else np.where(rows == NOTHING, NOTHING, self.origin[rows]),
+            None if self.origin is None else np.where(rows == NOTHING, NOTHING, gather(self.origin, rows)),
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
             _values_at(self.values, rows) if self.values else {},
-            None if self.weight is None else self.weight.take(rows),
+            None if self.weight is None else gather(self.weight, rows),
         )
 
     def part(self, first: int, last: int) -> Frame:
@@ -324,30 +332,36 @@ class Frame:
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
-        result, size = np.zeros(self.count, np.int64), 1
-        parts = [binding.keys() for binding in self.bindings.values()]
-        if self.origin is not None:
-            parts.append((self.origin, int(self.origin.max()) + 1))
-        for _, values in parts:
-            size *= values
+        origins = 1 if self.origin is None else int(self.origin.max()) + 1
+        size = prod((origins, *(binding.key_count for binding in self.bindings.values())))
         if not can_merge(size, self.count):
             return self
-        if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
+        if self.weight is not None and float(self.weight.max()) * self.count > _MAX_SUM:
             return self
-        for numbers, values in parts:
-            result *= values
-            result += numbers
-        rows = np.full(size, NOTHING, np.int64)
-        rows[result] = np.arange(self.count)
+        rows, keys = np.full(size, NOTHING, np.int64), np.empty(self.count, np.int64)
+        for first, last in array_chunks(self.count):
+            keys[first:last] = self.part(first, last)._merge_keys()
+            rows[keys[first:last]] = np.arange(first, last)
         rows = rows[rows != NOTHING]
         if len(rows) == self.count:
             return self
         found = self.take(rows)
         if not counting:
             return found
-        # A sum of integers in floats is exact below `_EXACT_FLOAT`.
-        sums = np.bincount(result, self.weight, size).take(result.take(rows))
-        return replace(found, weight=sums.astype(np.int64))
+        sums = np.zeros(size, np.int64)
+        for first, last in array_chunks(self.count):
+            weight = np.ones(last - first, np.int64) if self.weight is None else self.weight[first:last]
+            np.add.at(sums, keys[first:last], weight)
+        return replace(found, weight=sums.take(gather(keys, rows)))
+
+    def _merge_keys(self) -> Numbers:
+        """An integer for each row that is equal for duplicate rows."""
+        keys = np.zeros(self.count, np.int64) if self.origin is None else self.origin.copy()
+        for binding in self.bindings.values():
+            numbers, size = binding.keys()
+            keys *= size
+            keys += numbers
+        return keys
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
