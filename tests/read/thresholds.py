@@ -34,6 +34,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_PARTITIONS": (3, 64),
         "SAMPLES_PER_PARTITION": (1, 16),
     },
+    "columns.stoppable": {"ARRAY_CHUNK_ROWS": (1, 3, 1 << 20)},
     "columns.sorting": {
         "SORT_CHUNK_ROWS": (4, 1 << 17),
         "MAX_UNPACKED_ROWS": (0, 4, 512),
@@ -62,7 +63,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_PARALLEL_ROWS": (0, 1 << 20),
         "MIN_PARALLEL_BYTES": (0, 128 << 20),
     },
-    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 1.0, 10**9), "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0)},
+    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 0.0, 1.0, 10**9), "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0)},
     "plan.plan_candidates": {"MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9), "MIN_EXCLUDE_COST_EDGES": (0.0, 20_000.0)},
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
@@ -128,21 +129,25 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "ID_INDEX_COST_SCANS": (0, 50, 10**6),
         "HASH_TABLE_COST_SCANS": (1, 25, 10**6),
     },
-    "columns.numbering": {"MAX_SLOTS_PER_ENTITY": (1, 2, 4)},
     "topology.topology": {"CHUNK_EDGES": (1, 1 << 18)},
     "topology.topologies": {"SAVED_CHANGE_RATIO": (1, 20, 10**6), "SAVED_CHANGE_EDGES": (0, 1_000)},
     "topology.topology_update": {"REBUILD_RATIO": (1, 2, 10), "MAX_SLICED_INSERTS": (0, 1_000)},
 }
 """Values of each threshold: its default, and values with which small graphs take the code paths of large ones."""
 
+FORMAT_CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "columns.numbering": {"MAX_SLOTS_PER_ENTITY": (1, 2, 4)},
+}
+"""Values of thresholds on which derived files depend. All reads of a graph need the same ones."""
+
 
 @contextmanager
-def turned(rng: Random) -> Iterator[dict[str, float]]:
+def turned(rng: Random, choices: Mapping[str, Mapping[str, tuple[float, ...]]] = CHOICES) -> Iterator[dict[str, float]]:
     """Override the thresholds of the engine for a while. Half of the time they keep their defaults."""
     chosen: dict[str, float] = {}
     with ExitStack() as turns:
         if rng.random() < 0.5:
-            for module, numbers in CHOICES.items():
+            for module, numbers in choices.items():
                 values = {name: rng.choice(choices) for name, choices in numbers.items()}
                 chosen |= {f"{module}.{name}": value for name, value in values.items()}
                 turns.enter_context(thresholds(import_module(f"omnigraph.read.{module}"), **values))
