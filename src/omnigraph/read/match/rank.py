@@ -106,6 +106,7 @@ class Rank:
         return best.filter(key <= key[order[enough]])
 
 
+# See docs/decisions/0245-a-sample-excludes-late-entities.md
 def node_counts(weights: Numbers, wanted: int) -> list[int]:
     """How many best nodes to find, in attempts until they have enough rows.
 

@@ -96,6 +96,7 @@ class Ranking:
             latest[far] = np.searchsorted(sample, high[far], "right") + others
         return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
 
+    # See docs/decisions/0245-a-sample-excludes-late-entities.md
     @cached_property
     def _sample(self) -> tuple[Floats, int]:
         """The sorted scores of the first entities, and the number of other entities that have a score."""
