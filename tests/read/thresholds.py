@@ -89,6 +89,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6), "SEARCH_RATIO": (0, 16, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
     "plan.plan_rank": {"MIN_FULL_MATCH_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
+    "match.rank": {"SAFETY_FACTOR": (0.01, 1, 2)},
     "match.block_value": {"CHUNK_ROWS": (1, 5, 1 << 20), "MAX_CHUNKS": (1, 1000)},
     "match.scan": {"CHUNK_ROWS": (1, 5, 1 << 19)},
     "plan.join_order": {
@@ -108,7 +109,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},
     "search.entities": {"SLOTS_PER_ROW": (0, 8)},
     "search.fusion": {"MAX_EARLY_ENTITIES": (1, 10**9), "KNOWN_FACTOR": (0.001, 0.01, 1.25)},
-    "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48)},
+    "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48), "SAMPLE_RATIO": (1, 3, 16)},
     "search.word_store": {"MIN_SAVED_TOKENS": (0, 1_000_000), "SAVED_CHANGE_RATIO": (1, 20, 10**6)},
     "search.vector_sketch": {"MIN_DIMENSIONS": (1, 32)},
     "search.search": {"SPARSE_RATIO": (0, 1, 8, 10**6), "MIN_INDEXED_ENTITIES": (0, 100_000), "SPARSE_READS": (1, 16)},
