@@ -382,6 +382,7 @@ def test_the_owner_record_identifies_a_process(place: Path, graph: Graph) -> Non
 
 def test_a_process_that_cannot_be_seen_does_not_count_as_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may hide the processes of other users. Then only a missing heartbeat means that they are dead."""
+    Owner.here()  # which is remembered
     monkeypatch.setattr(owner, "_start_time", lambda pid: None)
     assert not Owner(Owner.here().host, os.getppid(), "12345").is_dead()
     assert Owner(Owner.here().host, 2**22 + 1, "12345").is_dead()

@@ -33,6 +33,7 @@ from omnigraph.storage.row_changes import (
     RowSource,
     StagedChange,
     TableRows,
+    is_small,
     with_row_ids,
     write_change,
     write_deletions,
@@ -336,8 +337,10 @@ def _at(table: TableView, ref: TableRef) -> TableView:
     return TableView(table.datasets, ref)
 
 
-def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
-    """Convert rows to a table's layout batch by batch, so that memory-mapped rows need not fit in memory."""
+def _stream(rows: pa.Table, stored: pa.Schema) -> pa.Table | pa.RecordBatchReader:
+    """Convert rows to a table's layout; many rows batch by batch, so that memory-mapped rows need not fit in memory."""
+    if is_small(rows):
+        return stored_columns(rows, stored)
     batches = (
         part
         for batch in rows.to_batches()
