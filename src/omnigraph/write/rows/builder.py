@@ -17,6 +17,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import row_schema
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.write.rows.convert import Report, convert, row_type
 from omnigraph.write.rows.identity import derived_ids, generated_ids
 from omnigraph.write.rows.problems import SHOWN, Problems
@@ -26,6 +27,18 @@ from omnigraph.write.rows.values import NO_ID, Fault
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENDS = {"src": "from", "dst": "to"}
 _STRING = ValueType(Scalar.STRING)
+_Layout = tuple[pa.Schema, tuple[str, ...] | None]
+_layouts: LruCache[tuple[AcceptedSchema, _Layout]] = LruCache(256)
+
+
+def _layout(accepted: AcceptedSchema, kind: TypeKind, name: str) -> _Layout:
+    """The columns of the rows of a type, and the order of its key. Cached: every statement builds rows."""
+    key = (id(accepted), kind, name)
+    found = _layouts.get(key)
+    if found is None or found[0] is not accepted:
+        layout = row_schema(arrow_schema(accepted, kind, name)), accepted.key_order(kind, name)
+        found = _layouts.put(key, (accepted, layout))
+    return found[1]
 
 
 class RowBuilder:
@@ -55,8 +68,7 @@ class RowBuilder:
     ) -> None:
         self.type: NodeType | EdgeType = accepted.catalog.declared(kind, name)
         self.kind = kind
-        self.schema = row_schema(arrow_schema(accepted, kind, name))
-        self.key_order = accepted.key_order(kind, name)
+        self.schema, self.key_order = _layout(accepted, kind, name)
         self.now = now
         self.problems = problems
         self.embedder = embedder
