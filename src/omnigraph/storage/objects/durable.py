@@ -113,7 +113,7 @@ def sync_tree(
             files.add(place)
         names = path.split("/")[:-1]
         top = 0 if levels is None else max(0, len(names) + 1 - levels)
-        above = [os.path.join(root, *names[:depth]) for depth in range(len(names), top - 1, -1)]
+        above = ["/".join((root, *names[:depth])) for depth in range(len(names), top - 1, -1)]
         directories.update(above[:1])
         for directory, parent in pairwise(above):
             if known is None or not known.has(directory):

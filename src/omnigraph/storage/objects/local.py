@@ -303,7 +303,7 @@ class LocalObjectStore:
         names = path.split("/")
         place = self._uri.path
         for name in names[:-1]:
-            place = os.path.join(place, name)
+            place = f"{place}/{name}"
             try:
                 mode = os.lstat(place).st_mode
             except _ABSENT:
