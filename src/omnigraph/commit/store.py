@@ -459,7 +459,9 @@ class Store:
     def _stage(self, base: Manifest, current: Manifest, change: Change, commit: Commit, held: Lease) -> StagedManifest:
         """Write the new parts of the version that follows the current one, if the expectations of the write hold."""
         _check_expectations(base, current, change, held)
-        made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
+        made = commit
+        if (commit.manifest_version, commit.ledger) != (current.version + 1, current.ledger.branch):
+            made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
         next_ = successor(current, change, made, held.fence)
         return StagedManifest(change, next_, self.manifest.stage(current.ledger, next_.keep, next_.add))
 

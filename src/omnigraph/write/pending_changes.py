@@ -79,6 +79,8 @@ class Pending:
 
     def conflicts(self, stored: pa.Array) -> pa.Array:
         """The ids that must be new, but are in `stored` or were written by an earlier statement."""
+        if not self.must_be_new:
+            return self._taken
         return pa.concat_arrays([self._taken, self._new_ids.filter(pc.is_in(self._new_ids, value_set=stored))])
 
     def remove(self, ids: pa.Array) -> int:
@@ -102,4 +104,6 @@ def latest(rows: pa.Table) -> pa.Table:
 
 def without(ids: pa.Array, others: pa.Array) -> pa.Array:
     """The ids that are not in `others`."""
+    if len(ids) == 0 or len(others) == 0:
+        return ids
     return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))

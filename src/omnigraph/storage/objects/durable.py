@@ -1,5 +1,7 @@
 """Flush files and directories, so that they survive a power failure."""
 
+# See docs/decisions/0240-small-writes-flush-three-times.md
+
 from __future__ import annotations
 
 import fcntl

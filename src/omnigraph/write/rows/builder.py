@@ -119,7 +119,7 @@ class RowBuilder:
                 columns[name] = self._required_text(name, values, origin)
                 continue
             columns[name], wrong = self._converted(prop, values, origin)
-            if not prop.type.nullable:
+            if not prop.type.nullable and columns[name].null_count:
                 self._report(name, origin)(_missing(columns[name], wrong), "is required")
         return columns
 
@@ -157,7 +157,7 @@ class RowBuilder:
                     column = _filled(column, prop, self.now)
                 elif absent is not None:
                     column = pc.if_else(absent, _filled(column, prop, self.now), column)
-            if not prop.type.nullable:
+            if not prop.type.nullable and column.null_count:
                 report(_missing(column, wrong), "is required")
             return column
         if not prop.type.nullable:
@@ -218,7 +218,8 @@ class RowBuilder:
     def _required_text(self, name: str, given: pa.Array | None, origin: Origin) -> pa.Array:
         values = pa.nulls(len(origin.records), pa.utf8()) if given is None else given
         column, wrong = self._as(_STRING, name, values, origin)
-        self._report(name, origin)(_missing(column, wrong), "is required")
+        if column.null_count:
+            self._report(name, origin)(_missing(column, wrong), "is required")
         return column
 
     def _ids(self, given: pa.Array | None, columns: Mapping[str, pa.Array], count: int, origin: Origin) -> pa.Array:

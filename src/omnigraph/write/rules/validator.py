@@ -4,6 +4,8 @@
 depends on the size of the change: stored rows are looked up by the values of the change, and tables are not scanned.
 """
 
+# See docs/decisions/0242-kept-unique-values-are-not-searched.md
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
