@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.storage.scans import filtered, numbered, one_of, scanner
+from omnigraph.storage.table_files import data_file_name
 
 MOST_LOOKUPS = 1_000
 """Maximum number of ids for which single fragments are chosen. For more, reading them one by one does not pay."""
@@ -165,7 +166,7 @@ def _covered(dataset: LanceDataset) -> set[int]:
 def _file(dataset: LanceDataset, number: int) -> str:
     fragment = dataset.get_fragment(number)
     assert fragment is not None
-    return str(fragment.metadata.files[0].path)
+    return data_file_name(fragment.metadata.files[0])
 
 
 def _read(dataset: LanceDataset, ids: pa.Array, columns: Sequence[str], numbers: Sequence[int] | None) -> pa.Table:

@@ -39,6 +39,7 @@ from omnigraph.storage.row_changes import (
     write_deletions,
 )
 from omnigraph.storage.staged import Staged, staged
+from omnigraph.storage.table_files import data_file_name
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
 
@@ -82,7 +83,7 @@ def _written(
     """The file and the ids of a single new fragment, if there are few."""
     if ids is None or len(fragments) != 1 or len(ids) > SMALL_ROWS:
         return None
-    return f"{base.directory}/data/{fragments[0].files[0].path}", ids.combine_chunks()
+    return f"{base.directory}/data/{data_file_name(fragments[0].files[0])}", ids.combine_chunks()
 
 
 def stage_insert(table: TableView, rows: pa.Table) -> Staged | None:
