@@ -169,7 +169,7 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
     return found[1]
 
 
-_rows: LruCache[tuple[Commit, dict[str, Any]]] = LruCache(1024)
+_rows: LruCache[tuple[Commit, dict[str, Any]]] = LruCache(256)
 
 
 def _encoded(commit: Commit) -> dict[str, Any]:

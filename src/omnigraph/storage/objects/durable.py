@@ -57,6 +57,10 @@ def sync_directory(directory: str) -> None:
     _sync(directory, os.O_DIRECTORY)
 
 
+_MOST_KNOWN = 4_096
+"""Number of directories to remember. Then all are forgotten: branches make new ones."""
+
+
 class DurableDirectories:
     """Directories that have a durable entry in the directory above them, because this process has flushed that one.
 
@@ -70,6 +74,8 @@ class DurableDirectories:
         return self._inodes.get(directory, ()) == _inode(directory)
 
     def add(self, directory: str) -> None:
+        if len(self._inodes) >= _MOST_KNOWN:
+            self._inodes.clear()
         found = _inode(directory)
         if found is not None:
             self._inodes[directory] = found
