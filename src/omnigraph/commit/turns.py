@@ -10,6 +10,7 @@ others, and only wait for the lease.
 
 # See docs/decisions/0210-waiting-writers-are-committed-together.md
 # See docs/decisions/0255-an-interrupted-writer-ends-its-turn.md
+# See docs/decisions/0241-loads-do-not-join-groups.md
 
 from __future__ import annotations
 
