@@ -69,13 +69,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_GAIN": (0.0, 2.0),
         "FIRST_PORTION_ROWS": (1, 3, 1_000),
     },
-    "rows.frame": {
-        "WHOLE_TABLE_RATIO": (0, 4, 10**6),
-        "KEYS_PER_ROW": (0, 4, 10**4),
-        "MIN_KEYS": (0, 1 << 16),
-        "MIN_SORTED_ROWS": (0, 1 << 10),
-    },
-    "rows.row_keys": {"MIN_ROWS_PER_KEY": (0.0, 2.0)},
+    "rows.frame": {"WHOLE_TABLE_RATIO": (0, 4, 10**6), "KEYS_PER_ROW": (0, 4, 10**4), "MIN_KEYS": (0, 1 << 16)},
     "match.hops": {
         "MAX_MARKED_PAIRS": (1, 50, 1 << 26),
         "MAX_BATCHED_EDGES_PER_START": (0.0, 3.0, 500.0),

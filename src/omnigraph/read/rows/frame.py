@@ -20,18 +20,11 @@ from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
-from omnigraph.read.columns.sorting import in_order, order_of
-from omnigraph.read.rows.row_keys import decoded, has_duplicates
 
 KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
 
 MIN_KEYS = 1 << 16
-
-MIN_SORTED_ROWS = 1 << 10
-"""Fewer rows than this are not sorted to merge duplicates."""
-
-_MAX_KEY = 2**62
 
 _EXACT_FLOAT = float(2**53)
 """Integers up to this number are exact as floats."""
@@ -336,8 +329,7 @@ class Frame:
     def merged(self, *, counting: bool) -> Frame:
         """The frame with fewer or no duplicate rows, in any order.
 
-        Duplicates are counted in an array if there are not many more possible rows than rows. Otherwise the rows are
-        sorted, if a sample has enough duplicates.
+        Duplicates are only removed if this is fast: if there are not many more possible rows than rows.
 
         Args:
             counting: whether the weight of a row becomes the sum of the weights of its duplicates.
@@ -352,8 +344,7 @@ class Frame:
         parts = [(column, low, int(column.max()) - low + 1) for column, low in zip(columns, lows, strict=True)]
         for _, _, values in parts:
             size *= values
-        sorts = not can_merge(size, self.count)
-        if sorts and (size > _MAX_KEY or self.count < MIN_SORTED_ROWS):
+        if not can_merge(size, self.count):
             return self
         if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
@@ -361,8 +352,6 @@ class Frame:
             result *= values
             result += numbers
             result -= low
-        if sorts:
-            return self._merged_by_sorting(result, parts, counting=counting)
         if counting:
             # A sum of integers in floats is exact below `_EXACT_FLOAT`.
             sums = np.bincount(result, self.weight, size)
@@ -378,31 +367,14 @@ class Frame:
             rows = np.empty(size, np.int64)
             rows[result] = np.arange(self.count)
             return replace(self.take(rows.take(found)), weight=weight)
-        return self._of_keys(found, parts, weight)
-
-    def _merged_by_sorting(self, keys: Numbers, parts: Sequence[tuple[Numbers, int, int]], *, counting: bool) -> Frame:
-        """Like `merged`, for any number of possible rows. The rows stay as they are if a sample has few duplicates."""
-        if any(binding.type_index is not None for binding in self.bindings.values()) or not has_duplicates(keys):
-            return self
-        if counting and self.weight is not None:
-            order = order_of(keys)
-            keys, weights = keys.take(order), self.weight.take(order)
-        else:
-            keys, weights = in_order(keys.view(np.uint64)).view(np.int64), None
-        begins = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-        weight = None
-        if counting:
-            weight = np.diff(begins, append=len(keys)) if weights is None else np.add.reduceat(weights, begins)
-        return self._of_keys(keys.take(begins), parts, weight)
-
-    def _of_keys(self, keys: Numbers, parts: Sequence[tuple[Numbers, int, int]], weight: Numbers | None) -> Frame:
-        """A frame with one row per key. Its variables are those of this frame."""
-        columns = decoded(keys, parts)
-        names = zip(self.bindings.items(), columns, strict=False)
+        decoded = _decoded(found, parts)
         return Frame(
-            len(keys),
-            {name: Binding(binding.tables, numbers) for (name, binding), numbers in names},
-            origin=None if self.origin is None else columns[-1],
+            len(found),
+            {
+                name: Binding(b.tables, numbers)
+                for (name, b), numbers in zip(self.bindings.items(), decoded, strict=False)
+            },
+            origin=None if self.origin is None else decoded[-1],
             searching=self.searching,
             weight=weight,
         )
@@ -460,6 +432,19 @@ class Frame:
             return pa.array(score, mask=np.isnan(score))
         assert self.searching is not None, "these rows cannot be searched"
         return self.searching.values(expr, self.bindings[expr.field.var])
+
+
+def _decoded(keys: Numbers, parts: Sequence[tuple[Numbers, int, int]]) -> list[Numbers]:
+    """The numbers that keys were made of: for each column its lowest number, and the size of its range."""
+    found: list[Numbers] = []
+    for place, (_, low, values) in enumerate(reversed(parts)):
+        if place == len(parts) - 1:
+            found.append(keys + low)
+        else:
+            above = keys // values
+            found.append(keys - above * values + low)
+            keys = above
+    return found[::-1]
 
 
 def _values_at(values: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:
