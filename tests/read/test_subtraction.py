@@ -108,9 +108,15 @@ def test_counted_optional_blocks_and_enumeration_agree(
     test_subtraction_and_enumeration_agree(graph, thresholds, match, returned)
 
 
-def test_a_count_of_paths_without_returns_produces_no_rows_for_them(graph: Graph) -> None:
+def test_a_count_of_paths_without_returns_produces_no_rows_for_them(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(planner, SUBTRACT_PLAN_COST_EDGES=0.0)
     text = f"query q() {{ match {{ {TWO}  $a != $c }} return {{ count(*) as n }} }}"
     plan = graph.explain(text, analyze=True)
     assert plan.steps[0].action == "subtract"
     pairs = set(FOLLOWS)
     assert graph.query(text).to_pylist() == [{"n": sum(b == c and a != d for a, b in pairs for c, d in pairs)}]
+
+
+def test_a_cheap_count_is_not_planned_as_a_subtraction(graph: Graph) -> None:
+    text = f"query q() {{ match {{ {TWO}  $a != $c }} return {{ count(*) as n }} }}"
+    assert "subtract" not in [step.action for step in graph.explain(text).steps]

@@ -75,7 +75,7 @@ class Close(Operator):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({self.walk.near, *map(self._bound, self.closing)})
+        return self.walk.needs.union(map(self._bound, self.closing))
 
     def is_local(self, candidates: Candidates) -> bool:
         return self.walk.is_local(candidates)
@@ -127,7 +127,7 @@ class Close(Operator):
         """This operator with each of its traversals in turn as the one that is walked, first as it is."""
         found = [self]
         for place, expand in enumerate(self.closing):
-            walk = Expand(expand, forward=expand.right == self.walk.far, late=self.walk.late)
+            walk = Expand(expand, forward=expand.right == self.walk.far, late=self.walk.late, early=self.walk.early)
             rest = (*self.closing[:place], *self.closing[place + 1 :], self.walk.expand)
             found.append(Close(walk, rest))
         return found

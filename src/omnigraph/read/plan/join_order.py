@@ -19,7 +19,6 @@ from omnigraph.lang.query import ir
 from omnigraph.read.match.meet import can_meet
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand, side_at
-from omnigraph.read.rows.frame import can_merge
 
 _MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
@@ -410,8 +409,6 @@ class JoinOrderSearch:
         if not live < state.bound or not live <= self._estimates.nodes:
             return state, order
         held = [self._estimates.held(name) for name in live]
-        if not can_merge(prod(found.total for found in held), order.rows):
-            return state, order
         rows = min(order.rows, max(prod(found.size for found in held), 1.0))
         return state, JoinOrder(order.moves, rows, order.cost)
 

@@ -32,6 +32,7 @@ from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_candidates import InnerBlocks
+from omnigraph.read.plan.plan_conditions import with_early_conditions
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
     optionals_of_one_variable,
@@ -52,6 +53,9 @@ SUBTRACT_COST_ROWS = 20.0
 
 MIN_SUBTRACT_GAIN = 1.0
 """Matches are counted by subtraction if evaluating all conditions costs more than this many times as much."""
+
+SUBTRACT_PLAN_COST_EDGES = 20_000.0
+"""Cost of planning a subtraction. The unit is the cost of walking one edge."""
 
 
 class Planner:
@@ -174,7 +178,9 @@ class Planner:
         possible = block.derived(subtraction_terms)
         if not possible or not needed <= bound or block.values:
             return None
-        left = self._counting_cost(count)
+        left = self._counting_cost(count) - MIN_SUBTRACT_GAIN * SUBTRACT_PLAN_COST_EDGES
+        if left < 0:
+            return None
         terms: list[tuple[Term, Count]] = []
         for term in possible:
             candidates = self.match.candidates(term.block)
@@ -317,6 +323,7 @@ class Planner:
                 operators.append(operator_for(step, block, is_first=not known))
             known |= operators[-1].binds
             before = estimates[place] if estimates else before
+        operators, estimates = with_early_conditions(operators, estimates)
         operators, estimates = _with_closing_edges(operators, estimates)
         if block.values:
 

@@ -18,6 +18,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
+from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
 
@@ -25,6 +26,14 @@ KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
 
 MIN_KEYS = 1 << 16
+
+MIN_HASHED_ROWS = 1 << 12
+"""With at least this number of rows, duplicates are also removed by hashing, if there are many."""
+
+MAX_DISTINCT_SHARE = 0.5
+"""Duplicates are removed by hashing if at most this fraction of the rows is expected to be left."""
+
+_LARGEST_KEY = 2**62
 
 _EXACT_FLOAT = float(2**53)
 """Integers up to this number are exact as floats."""
@@ -269,10 +278,20 @@ class Frame:
 
     def bind(self, name: str, binding: Binding) -> Frame:
         """A copy of the frame with one more variable."""
-        return replace(self, bindings={**self.bindings, name: binding}, _columns={})
+        return self._with({**self.bindings, name: binding}, self.paths)
 
     def bind_path(self, name: str, path: Path) -> Frame:
-        return replace(self, paths={**self.paths, name: path}, _columns={})
+        return self._with(self.bindings, {**self.paths, name: path})
+
+    def _with(
+        self,
+        bindings: Mapping[str, Binding],
+        paths: Mapping[str, Path],
+        columns: dict[tuple[str, str], pa.Array] | None = None,
+    ) -> Frame:
+        # The function `replace` of dataclasses takes ten times as long.
+        rest = self.origin, self.searching, self.fused, self.values, self.weight
+        return Frame(self.count, bindings, paths, *rest, {} if columns is None else columns)
 
     def only(self, names: frozenset[str]) -> Frame:
         """A copy of the frame without the variables and values that are not in `names`."""
@@ -329,14 +348,15 @@ class Frame:
     def merged(self, *, counting: bool) -> Frame:
         """The frame with fewer or no duplicate rows, in any order.
 
-        Duplicates are only removed if this is fast: if there are not many more possible rows than rows.
+        Duplicates are removed if this is fast: if there are not many more possible rows than rows, or if there are many
+        duplicates.
 
         Args:
             counting: whether the weight of a row becomes the sum of the weights of its duplicates.
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
-        result, size = np.zeros(self.count, np.int64), 1
+        size = 1
         columns = [b.numbers if b.type_index is None else b.keys()[0] for b in self.bindings.values()]
         columns += [] if self.origin is None else [self.origin]
         # The numbers of a part of the rows are often in a small range.
@@ -344,14 +364,19 @@ class Frame:
         parts = [(column, low, int(column.max()) - low + 1) for column, low in zip(columns, lows, strict=True)]
         for _, _, values in parts:
             size *= values
-        if not can_merge(size, self.count):
+        by_key = can_merge(size, self.count)
+        if not by_key and (self.count < MIN_HASHED_ROWS or size > _LARGEST_KEY):
             return self
         if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
+        result = np.zeros(self.count, np.int64)
         for numbers, low, values in parts:
             result *= values
             result += numbers
             result -= low
+        if not by_key:
+            share = distinct_share(result)
+            return self if share > MAX_DISTINCT_SHARE else self._hashed(result, share * self.count, counting=counting)
         if counting:
             # A sum of integers in floats is exact below `_EXACT_FLOAT`.
             sums = np.bincount(result, self.weight, size)
@@ -378,6 +403,12 @@ class Frame:
             searching=self.searching,
             weight=weight,
         )
+
+    def _hashed(self, keys: Numbers, expected: float, *, counting: bool) -> Frame:
+        """One row for each distinct key. The arguments are those of `hash_groups` and `merged`."""
+        rows, group = hash_groups(keys, expected)
+        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64) if counting else None
+        return replace(self.take(rows), weight=weight)
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.

@@ -115,11 +115,14 @@ def _replace_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
     if isinstance(expr, ir.Aggregate):
         return ir.Column(names.setdefault(expr, f"#{len(names)}"), expr.type)
     if isinstance(expr, tuple):
-        return tuple(_replace_aggregates(part, names) for part in expr)
-    if not is_dataclass(expr) or isinstance(expr, type):
+        replaced = tuple(_replace_aggregates(part, names) for part in expr)
+        return replaced if any(a is not b for a, b in zip(replaced, expr, strict=True)) else expr
+    if not is_dataclass(expr) or isinstance(expr, type | ValueType):
         return expr
     parts = {field.name: getattr(expr, field.name) for field in fields(expr)}
-    return replace(expr, **{name: _replace_aggregates(part, names) for name, part in parts.items()})
+    found = {name: _replace_aggregates(part, names) for name, part in parts.items()}
+    changed = {name: part for name, part in found.items() if part is not parts[name]}
+    return replace(expr, **changed) if changed else expr
 
 
 def _aggregate(

@@ -4,6 +4,8 @@ A row with the weight 3 counts as three rows. Sums are exact at any size, so the
 match produced duplicate rows or weights.
 """
 
+# See docs/decisions/0270-weights-replace-rows-wherever-they-can.md
+
 from __future__ import annotations
 
 from typing import Any
@@ -53,7 +55,8 @@ def weighted_average(values: pa.Array, weights: Numbers, groups: Groups) -> pa.A
     empty = groups.sizes == 0
     totals = _totals(values, weights, groups)
     divisors = np.where(empty, 1, groups.total(weights).to_numpy())
-    quotient, rest = np.divmod(totals, divisors.astype(totals.dtype))
+    of_type = divisors.astype(totals.dtype)
+    quotient, rest = totals // of_type, totals % of_type
     upper, lower = quotient >> 32, quotient & _LOW_HALF
     average = upper.astype(np.float64) * float(2**32) + lower.astype(np.float64)
     return pa.array(average + rest.astype(np.float64) / divisors, mask=empty)
