@@ -418,8 +418,10 @@ class Frame:
     def _hashed(self, keys: Numbers, expected: float, *, counting: bool) -> Frame:
         """One row for each distinct key. The arguments are those of `hash_groups` and `merged`."""
         rows, group = hash_groups(keys, expected)
-        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64) if counting else None
-        return replace(self.take(rows), weight=weight)
+        # Rows that are grouped by the first variable stay so (see `Meet`).
+        order = np.argsort(rows, kind="stable")
+        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64).take(order) if counting else None
+        return replace(self.take(rows.take(order)), weight=weight)
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
