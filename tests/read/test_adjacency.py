@@ -60,20 +60,45 @@ PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=80)
 @given(
     EDGES,
     PAIRS,
-    st.booleans(),
-    st.sampled_from([1, 3, 1 << 19]),
-    st.sampled_from([0, 4, 1000]),
-    st.sampled_from([1, 5, 24]),
+    st.sampled_from([1, 3, 1 << 16]),
+    st.sampled_from([0, 8, 10**9]),
+    st.sampled_from([-1, 1 << 25]),
+    st.sampled_from([0, 1, 16]),
+    st.sampled_from([0, 10**9]),
 )
 def test_joins_finds_the_pairs_with_an_edge(
-    edges: list[tuple[int, int]], pairs: list[tuple[int, int]], grouped: bool, chunk: int, walked: int, bits: int
+    edges: list[tuple[int, int]],
+    pairs: list[tuple[int, int]],
+    chunk: int,
+    made_after: int,
+    matrix: int,
+    bits: int,
+    column: int,
 ) -> None:
-    """With any order of the pairs, and also if most hashes collide."""
-    pairs = sorted(pairs) if grouped else pairs
+    """By search, in a matrix, in a column, and with a filter, also if most hashes collide."""
     near, far = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
-    choices = {"CHUNK_PAIRS": chunk, "MIN_MARKED_PAIRS": 0, "MAX_MARKED_EDGES_PER_PAIR": walked, "MAX_MARK_BITS": bits}
+    choices = {
+        "CHUNK_PAIRS": chunk,
+        "PAIRS_PER_EDGE_RATIO": made_after,
+        "MAX_MATRIX_PAIRS": matrix,
+        "FILTER_BITS_PER_EDGE": bits,
+        "COLUMN_RATIO": column,
+    }
     with testing.thresholds(module, **choices):
         assert made(edges).joins(near, far).tolist() == [pair in set(edges) for pair in pairs]
+
+
+@given(EDGES, st.lists(st.integers(0, 9)), st.lists(st.booleans(), min_size=7, max_size=7), st.sampled_from([0, 8]))
+def test_counts_of_neighbours_agree_with_the_edge_list(
+    edges: list[tuple[int, int]], nodes: list[int], allowed: list[bool], ratio: int
+) -> None:
+    found, asked, mask = made(edges), np.array(nodes, np.int64), np.array(allowed)
+    with testing.thresholds(module, COLUMN_RATIO=ratio):
+        counts = {distinct: found.counts(asked, distinct=distinct).tolist() for distinct in (False, True)}
+        some = {distinct: found.counts_where(asked, mask, distinct=distinct).tolist() for distinct in (False, True)}
+    of = {distinct: [[b for a, b in ({*edges} if distinct else edges) if a == n] for n in nodes] for distinct in counts}
+    assert counts == {distinct: [len(far) for far in lists] for distinct, lists in of.items()}
+    assert some == {distinct: [sum(allowed[b] for b in far) for far in lists] for distinct, lists in of.items()}
 
 
 @given(EDGES)
@@ -110,3 +135,26 @@ def test_sums_over_neighbours_agree_with_the_edge_list(
 
 def test_nodes_with_self_loops_are_found() -> None:
     assert np.flatnonzero(made([(1, 1), (2, 3), (3, 2), (5, 5), (5, 5)]).loops).tolist() == [1, 5]
+
+
+@given(PAIRS)
+def test_counts_of_distinct_neighbours_are_the_same_before_and_after_all_edges_are_examined(
+    edges: list[tuple[int, int]],
+) -> None:
+    adjacency = made(edges)
+    nodes = np.array([3, 0, 3, 9])
+    degrees = [sum(near == node for near, _ in edges) for node in nodes]
+    distinct = [len({far for near, far in edges if near == node}) for node in nodes]
+    for _ in range(4):
+        assert adjacency.counts(nodes, distinct=True).tolist() == distinct
+        assert adjacency.counts(nodes, distinct=False).tolist() == degrees
+    adjacency.may_repeat(adjacency.size + 1)
+    assert adjacency.may_repeat(0) == (len(set(edges)) < len(edges))
+    assert adjacency.counts(nodes, distinct=True).tolist() == distinct
+
+
+def test_edges_are_examined_once_as_many_were_asked_about() -> None:
+    adjacency = made([(0, 1), (0, 2), (1, 2)])
+    assert adjacency.may_repeat(3)
+    assert not adjacency.may_repeat(1)
+    assert not adjacency.may_repeat(0)

@@ -42,7 +42,8 @@ from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.context import Context
 from omnigraph.read.context.trace import Trace
 from omnigraph.read.context.views import Views
-from omnigraph.read.execute.executor import explain, run
+from omnigraph.read.execute.executor import explain
+from omnigraph.read.execute.run import run
 from omnigraph.read.search import word_store
 from omnigraph.read.topology import topologies
 
@@ -77,7 +78,7 @@ class Reader:
         view = self.views.of(snapshot, accepted)
         trace = Trace() if traced else None
         with (limits or Limits()).applied() as spending:
-            context = Context(snapshot, accepted, request, view.tables, view.topologies, spending, trace=trace)
+            context = Context(snapshot, accepted, request, view.tables, lambda: view.topologies, spending, trace=trace)
             if traced:
                 explain(query.prepared, replace(context, trace=Trace(), budget=Spending(Budget(seconds=None))))
             table = run(query.prepared, context)

@@ -27,8 +27,8 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.read.columns import entity_table
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.context.views import Views
-from omnigraph.read.match import index_lookup, parts
-from omnigraph.read.plan import planner
+from omnigraph.read.match import index_lookup, meet, parts
+from omnigraph.read.plan import join_order, plan_candidates, planner
 from omnigraph.read.topology import edge_lookup, topologies, topology
 from omnigraph.read.topology.topologies import Topologies
 
@@ -251,7 +251,15 @@ def _listing(patch: Patch) -> None:
 def _subtracting(patch: Patch) -> None:
     """Inequalities and negated edges are always counted by subtraction, negated blocks always on candidates."""
     patch.setattr(planner, "MIN_SUBTRACT_GAIN", 0.0)
-    patch.setattr(planner, "MIN_EXCLUDE_GAIN", 0.0)
+    patch.setattr(plan_candidates, "MIN_EXCLUDE_GAIN", 0.0)
+    patch.setattr(plan_candidates, "MIN_EXCLUDE_COST_EDGES", 0.0)
+
+
+def _meeting(patch: Patch) -> None:
+    """Variables between two bound variables are eliminated wherever this is possible, a few paths at a time."""
+    patch.setattr(join_order, "MEET_COST_EDGES", -1.0)
+    patch.setattr(meet, "CHUNK_PATHS", 3)
+    patch.setattr(meet, "MAX_MARK_BITS", 2)
 
 
 def _in_parts(patch: Patch) -> None:
@@ -306,6 +314,7 @@ WAYS = {
     "listing": Way(patch=_listing),
     "subtracting": Way(patch=_subtracting),
     "in parts": Way(patch=_in_parts),
+    "meeting": Way(patch=_meeting),
 }
 
 

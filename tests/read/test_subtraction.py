@@ -12,7 +12,7 @@ from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.read.plan import planner
+from omnigraph.read.plan import plan_candidates, planner
 
 SCHEMA = """
 interface Named { name: String }
@@ -76,9 +76,11 @@ RETURNS = [
 @pytest.mark.parametrize("returned", RETURNS)
 def test_subtraction_and_enumeration_agree(graph: Graph, thresholds: Thresholds, match: str, returned: str) -> None:
     text = f"query q() {{ match {{ {match} }} {returned} }}"
-    thresholds(planner, MIN_SUBTRACT_GAIN=10**9, MIN_EXCLUDE_GAIN=10**9)
+    thresholds(planner, MIN_SUBTRACT_GAIN=10**9)
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=10**9)
     expected = graph.query(text).to_pylist()
-    thresholds(planner, MIN_SUBTRACT_GAIN=0.0, MIN_EXCLUDE_GAIN=0.0)
+    thresholds(planner, MIN_SUBTRACT_GAIN=0.0)
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=0.0)
     assert graph.query(text).to_pylist() == expected
     assert expected
 
@@ -108,9 +110,15 @@ def test_counted_optional_blocks_and_enumeration_agree(
     test_subtraction_and_enumeration_agree(graph, thresholds, match, returned)
 
 
-def test_a_count_of_paths_without_returns_produces_no_rows_for_them(graph: Graph) -> None:
+def test_a_count_of_paths_without_returns_produces_no_rows_for_them(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(planner, SUBTRACT_PLAN_COST_EDGES=0.0)
     text = f"query q() {{ match {{ {TWO}  $a != $c }} return {{ count(*) as n }} }}"
     plan = graph.explain(text, analyze=True)
     assert plan.steps[0].action == "subtract"
     pairs = set(FOLLOWS)
     assert graph.query(text).to_pylist() == [{"n": sum(b == c and a != d for a, b in pairs for c, d in pairs)}]
+
+
+def test_a_cheap_count_is_not_planned_as_a_subtraction(graph: Graph) -> None:
+    text = f"query q() {{ match {{ {TWO}  $a != $c }} return {{ count(*) as n }} }}"
+    assert "subtract" not in [step.action for step in graph.explain(text).steps]

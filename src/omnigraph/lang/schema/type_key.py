@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from omnigraph.lang.schema.catalog import TypeKind
@@ -32,11 +33,13 @@ def type_key(kind: TypeKind, name: str) -> str:
     return f"{kind.value}:{name}"
 
 
+@lru_cache(1024)
 def node_key(name: str) -> str:
     """The key of a node type."""
     return type_key(TypeKind.NODE, name)
 
 
+@lru_cache(1024)
 def edge_key(name: str) -> str:
     """The key of an edge type."""
     return type_key(TypeKind.EDGE, name)

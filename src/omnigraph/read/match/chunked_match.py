@@ -76,7 +76,7 @@ def _divided(plan: AllRows | Count, match: MatchRun) -> tuple[Callable[[int, int
     candidates, before = match.candidates(block), match.input
     name = max((node.name for node in block.block.nodes), key=candidates.size, default=None)
     size = 0 if name is None else candidates.size(name)
-    if before is not None and before.count > size:
+    if before is not None and (name is None or before.count > size):
         return lambda first, last: match.with_input(before.part(first, last)), before.count
     if name is None or size == 0:
         return lambda first, last: match, 0

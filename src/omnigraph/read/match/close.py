@@ -20,17 +20,21 @@ from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.columns.numbers import Integers, Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import Expand, are_joined, is_of_type, reversed_steps, walked_edges
+from omnigraph.read.match.expand import Expand, adjacencies, are_joined, is_of_type, reversed_steps, walked_edges
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
+from omnigraph.read.topology.adjacency import Adjacency
 
 MIN_SHORTER_GAIN = 1.5
-"""Each row walks the traversal with the fewest edges if this saves more than this factor of all edges."""
+"""Each row walks the traversal with the lowest cost if this saves more than this factor of the cost of all rows."""
 
 _MAX_CHOICES = 32
 """Maximum number of traversals to choose from. It is the limit of `np.choose`."""
+
+_EDGE_TEST_COST_EDGES, _COLUMN_TEST_COST_EDGES = 2.0, 0.25
+"""Cost of testing an edge; also if no node has more than one such edge. The unit is the cost of walking one edge."""
 
 _ROW = " row"
 """Name of a temporary variable: the index of the input row. No variable of a query has a space in its name."""
@@ -71,27 +75,30 @@ class Close(Operator):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({self.walk.near, *map(self._bound, self.closing)})
+        return self.walk.needs.union(map(self._bound, self.closing))
 
     def is_local(self, candidates: Candidates) -> bool:
         return self.walk.is_local(candidates)
 
     def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
-        degrees = self._degrees(frame, run)
-        return self.walk.work(frame, run) if degrees is None else np.minimum.reduce(degrees)
+        choices = self._costs(frame, run)
+        return self.walk.work(frame, run) if choices is None else np.minimum.reduce([degree for degree, _ in choices])
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return self.walk.pushed(candidates)
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        return self.execute_for(frame, run, None)
+
+    def execute_for(self, frame: Frame, run: BlockRun, needed: frozenset[str] | None) -> Frame:
         if self._is_plain(frame, run):
-            degrees = self._degrees(frame, run)
-            if degrees is not None and len(degrees[0]):
-                best = np.argmin(degrees, axis=0)
-                least = int(np.choose(best, degrees).sum()) if len(degrees) <= _MAX_CHOICES else int(degrees[0].sum())
-                if least * MIN_SHORTER_GAIN < int(degrees[0].sum()):
+            choices = self._costs(frame, run)
+            if choices is not None and frame.count and len(choices) <= _MAX_CHOICES:
+                costs = [degree * cost for degree, cost in choices]
+                best = np.argmin(costs, axis=0)
+                if float(np.choose(best, costs).sum()) * MIN_SHORTER_GAIN < float(costs[0].sum()):
                     return self._from_shortest(frame, run, best)
-            return self.walk.execute_filtered(frame, run, partial(self._keep, run))
+            return self.walk.execute_filtered(frame, run, partial(self._keep, run), needed)
         frame = self.walk.execute(frame, run)
         for expand in self.closing:
             frame = Membership(expand).execute(frame, run)
@@ -101,8 +108,11 @@ class Close(Operator):
         one_type = all(len(frame.bindings[self._bound(expand)].tables) == 1 for expand in self.closing)
         return one_type and self.walk.is_plain(frame, run)
 
-    def _degrees(self, frame: Frame, run: BlockRun) -> list[Numbers] | None:
-        """For each row, the number of edges to walk along each of the traversals; None if some are not in memory."""
+    def _costs(self, frame: Frame, run: BlockRun) -> list[tuple[Numbers, float]] | None:
+        """For each traversal that can be walked, the number of its edges by row, and the cost per edge.
+
+        None if some edges are not in memory.
+        """
         if frame.paths or not self._is_plain(frame, run):
             return None
         found = []
@@ -110,14 +120,14 @@ class Close(Operator):
             degree = walked_edges(run.context, frame.bindings[choice.walk.near], choice.walk.edge_steps)
             if degree is None:
                 return None
-            found.append(degree)
+            found.append((degree, 1.0 + sum(_test_cost(expand, run) for expand in choice.closing)))
         return found
 
     def _choices(self) -> Sequence[Close]:
         """This operator with each of its traversals in turn as the one that is walked, first as it is."""
         found = [self]
         for place, expand in enumerate(self.closing):
-            walk = Expand(expand, forward=expand.right == self.walk.far, late=self.walk.late)
+            walk = Expand(expand, forward=expand.right == self.walk.far, late=self.walk.late, early=self.walk.early)
             rest = (*self.closing[:place], *self.closing[place + 1 :], self.walk.expand)
             found.append(Close(walk, rest))
         return found
@@ -158,6 +168,15 @@ class Close(Operator):
             places = met if places is None else places.take(met)
         assert places is not None
         return places
+
+
+def _test_cost(expand: ir.Expand, run: BlockRun) -> float:
+    """Cost of testing an edge between two nodes. The unit is the cost of walking one edge."""
+    for steps in (expand.steps, reversed_steps(expand.steps)):
+        for edges in adjacencies(run.context, steps[0]):
+            if isinstance(edges, Adjacency) and edges.size <= edges.nodes and edges.column is not None:
+                return _COLUMN_TEST_COST_EDGES
+    return _EDGE_TEST_COST_EDGES
 
 
 def can_close(walk: Expand, expand: ir.Expand) -> bool:

@@ -14,19 +14,22 @@ import numpy as np
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
-from omnigraph.read.columns.numbers import Mask, Numbers, distinct_numbers
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers, distinct_numbers, positions
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import adjacencies, reversed_steps
+from omnigraph.read.match.expand import adjacencies, is_of_type, reversed_steps
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.match.row_counts import MAX_ROW_COUNT, count_too_large, products
-from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.topology.topologies import Edges
 
 _SAFE_SUM = float(2**62)
 """Sums up to this bound cannot overflow a 64-bit integer."""
+
+MIN_REPLANNED_COST_EDGES = 20_000.0
+"""If the estimated cost of a pipeline is lower than this, it is not planned again before it runs."""
 
 SPARSE_RATIO = 8
 """If at most one in `SPARSE_RATIO` nodes is a candidate, only the edges of candidates are walked."""
@@ -70,6 +73,7 @@ class Count:
         at_most: larger weights are replaced by this number; None for exact counts.
         optionals: optional blocks whose matches are counted.
         weighted: whether the result depends on the weights. If not, rows are returned without weights.
+        input_variables: node variables of the rows of the stage before the match. They can have weights, too.
     """
 
     leaves: tuple[Leaf, ...]
@@ -77,6 +81,7 @@ class Count:
     at_most: int | None = None
     optionals: tuple[OptionalCount, ...] = ()
     weighted: bool = True
+    input_variables: tuple[str, ...] = ()
 
     @property
     def name(self) -> OperatorName:
@@ -116,6 +121,9 @@ class Count:
         return frame, weights
 
     def _execute(self, match: MatchRun) -> tuple[Frame, Numbers]:
+        start = match.start()
+        if self.input_variables:
+            match = self._with_input_candidates(start, match)
         candidates = match.candidates(self.rest.block)
         weights = _Weights(candidates, match.context, self.at_most)
         _narrow(self, candidates, match.context)
@@ -125,16 +133,31 @@ class Count:
             weights.eliminate(leaf)
         weights.narrow()
         # Now that candidates have been removed, another join order may be better.
-        rest = self.rest if len(self.rest.operators) < 2 else match.replan(self.rest, 1)
-        frame = rest.execute(match.start(), match)
+        is_cheap = len(self.rest.operators) < 2 or self.rest.cost < MIN_REPLANNED_COST_EDGES
+        rest = self.rest if is_cheap else match.replan(self.rest, self.rest.input_rows)
+        frame = rest.execute(start, match)
         total = np.full(frame.count, weights.factor, np.int64)
         if frame.weight is not None:
             total, frame = products(total, frame.weight), replace(frame, weight=None)
         for name in weights.of:
-            total = products(total, weights.at(name, frame.bindings[name].numbers))
+            binding = frame.bindings[name]
+            if name in self.input_variables:
+                found = weights.at_input(name, binding)
+            else:
+                found = weights.at(name, binding.numbers)
+            total = products(total, found)
             total = total if self.at_most is None else np.minimum(total, self.at_most)
         there = total > 0
         return frame.filter(there), total[there]
+
+    def _with_input_candidates(self, start: Frame, match: MatchRun) -> MatchRun:
+        """The state of the match, in which only nodes of the input rows are candidates of the input variables."""
+        candidates = match.candidates(self.rest.block)
+        for name in self.input_variables:
+            binding, (table,) = start.bindings[name], candidates.tables(name)
+            numbers = binding.numbers[is_of_type(binding, table.type_name)]
+            candidates = candidates.only(name, (distinct_numbers(numbers, table.slots),))
+        return match.with_candidates(self.rest.block, candidates)
 
 
 def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
@@ -154,6 +177,7 @@ def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
         _, places = adjacency.walk(nodes)
         context.budget.spend(len(places))
         candidates.narrow_to(far, distinct_numbers(adjacency.far(places), candidates.tables(far)[0].slots))
+        candidates.note_edges(expand, len(places))
 
 
 def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context) -> bool:
@@ -212,7 +236,23 @@ class _Weights:
     def at(self, name: str, numbers: Numbers) -> Numbers:
         """For given nodes of a variable, the number of matches of eliminated variables that each node stands for."""
         nodes = self.few(name)
-        return self.of[name].take(numbers if nodes is None else np.searchsorted(nodes, numbers))
+        if nodes is not None:
+            numbers = positions(nodes, numbers, self._candidates.tables(name)[0].slots)
+        return self.of[name].take(numbers)
+
+    def at_input(self, name: str, binding: Binding) -> Numbers:
+        """Like `at`, for nodes of the input rows. They can be null, of another type, or no candidates: weight 0."""
+        (table,) = self._candidates.tables(name)
+        weights, nodes = self.of[name], self.few(name)
+        rows = np.flatnonzero(is_of_type(binding, table.type_name))
+        places = binding.numbers.take(rows)
+        if nodes is not None:
+            places = positions(nodes, places, table.slots)
+            there = places != NOTHING
+            rows, places = rows[there], places[there]
+        found: Numbers = np.zeros(len(binding.numbers), np.int64)
+        found[rows] = weights.take(places)
+        return found
 
     def multiply(self, name: str, frame: Frame, counts: Numbers) -> None:
         """Multiply the weights of the nodes of a variable with the numbers of matches of an optional block.
@@ -248,7 +288,7 @@ class _Weights:
             (step,) = leaf.expand.steps if forward else reversed_steps(leaf.expand.steps)
             (adjacency,) = adjacencies(self._context, step)
             # Parallel edges count once, unless the query has an edge variable.
-            distinct = leaf.expand.edge_var is None
+            distinct = leaf.expand.edge_var is None and adjacency.may_repeat(self._expected(leaf.onto, adjacency))
             if self._filters_late(leaf.name, leaf.onto, adjacency):
                 arriving = self._filtered_counts(adjacency, leaf, distinct=distinct)
             elif (values := self._values(leaf.name)) is None:
@@ -290,11 +330,14 @@ class _Weights:
         """Whether to evaluate the conditions on a leaf only on nodes that edges lead to, because this is cheaper."""
         if self._candidates.is_chosen(name) or name in self.of:
             return False
-        nodes = self.few(onto)
-        if nodes is None:
+        if self.few(onto) is None:
             return False
-        expected = len(nodes) * adjacency.size / max(adjacency.nodes, 1)
-        return expected * SPARSE_RATIO < self._candidates.tables(name)[0].count
+        return self._expected(onto, adjacency) * SPARSE_RATIO < self._candidates.tables(name)[0].count
+
+    def _expected(self, name: str, adjacency: Edges) -> float:
+        """Expected number of edges of the candidates of a variable."""
+        nodes = self.few(name)
+        return adjacency.size if nodes is None else len(nodes) * adjacency.size / max(adjacency.nodes, 1)
 
     def _filtered_counts(self, adjacency: Edges, leaf: Leaf, *, distinct: bool) -> Numbers:
         """For each candidate of the other variable, count the neighbours that satisfy the conditions on the leaf."""
@@ -333,12 +376,11 @@ class _Weights:
         self._context.budget.spend(len(places))
         far, sender = adjacency.far(places), np.repeat(nodes, degree)
         few = self.few(onto)
-        if few is None:
-            size = self._candidates.tables(onto)[0].slots
-        else:
-            size, at = len(few), np.searchsorted(few, far)
-            wanted = np.flatnonzero(few.take(at, mode="clip") == far) if size else np.array([], np.int64)
-            far, sender = at.take(wanted), sender.take(wanted)
+        size = self._candidates.tables(onto)[0].slots
+        if few is not None:
+            at = positions(few, far, size)
+            wanted = np.flatnonzero(at != NOTHING)
+            size, far, sender = len(few), at.take(wanted), sender.take(wanted)
         return _sum_by_target(values.take(sender).astype(np.int64), sender, far, size, distinct=distinct)
 
     def _counts(self, adjacency: Edges, onto: str, *, distinct: bool) -> Numbers:

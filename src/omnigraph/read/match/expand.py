@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
+from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.filter import filter_rows
+from omnigraph.read.match.filter import filter_rows, true_mask
 from omnigraph.read.match.parts import is_one_part
 from omnigraph.read.match.pipeline import BlockRun, Operator
+from omnigraph.read.match.row_counts import products
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame
@@ -49,11 +52,14 @@ class Expand(Operator):
         expand: the traversal of the query.
         forward: whether edges are walked from the left variable to the right one; else from right to left.
         late: whether the conditions on the variable at the other end are evaluated only on the nodes that are reached.
+        early: conditions on the variable at the other end and on bound variables. They are evaluated before rows are
+            produced.
     """
 
     expand: ir.Expand
     forward: bool = True
     late: bool = False
+    early: tuple[Expression, ...] = ()
 
     @property
     def name(self) -> OperatorName:
@@ -84,7 +90,7 @@ class Expand(Operator):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({self.near})
+        return frozenset({self.near}).union(*(condition.variables for condition in self.early)) - {self.far}
 
     def is_local(self, candidates: Candidates) -> bool:
         return not (self.late and any(condition.is_search for condition in candidates.own(self.far)))
@@ -93,13 +99,18 @@ class Expand(Operator):
         return walked_edges(run.context, frame.bindings[self.near], self.edge_steps)
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
-        return candidates.own(self.far) if self.late else ()
+        return (*candidates.own(self.far), *self.early) if self.late else self.early
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         return self.execute_filtered(frame, run, None)
 
-    def execute_filtered(self, frame: Frame, run: BlockRun, keep: KeepNodes | None) -> Frame:
-        """Like `execute`. `keep` removes reached nodes before rows are produced for them.
+    def execute_for(self, frame: Frame, run: BlockRun, needed: frozenset[str] | None) -> Frame:
+        return self.execute_filtered(frame, run, None, needed)
+
+    def execute_filtered(
+        self, frame: Frame, run: BlockRun, keep: KeepNodes | None, needed: frozenset[str] | None = None
+    ) -> Frame:
+        """Like `execute_for`. `keep` removes reached nodes before rows are produced for them.
 
         With `keep`, the traversal must be plain (see `is_plain`).
         """
@@ -107,11 +118,31 @@ class Expand(Operator):
         late = self.late and not candidates.is_chosen(far)
         tables = candidates.tables(far)
         allowed = [None for _ in tables] if late else candidates.masks(far)
-        found = self._extend(frame, tables, allowed, context, keep)
+        found = self._extend(frame, tables, allowed, context, keep, needed)
         if late:
             for condition in candidates.own(far):
                 found = filter_rows(condition, found, context)
         return found
+
+    def execute_counting(self, frame: Frame, run: BlockRun) -> Frame | None:
+        candidates, far = run.candidates, self.far
+        start, tables = frame.bindings[self.near], candidates.tables(far)
+        is_filtered = bool(self.early) or (self.late and not candidates.is_chosen(far))
+        if is_filtered or not _is_plain(self.expand, start, tables):
+            return None
+        (adjacency,) = adjacencies(run.context, self.edge_steps[0])
+        (allowed,) = candidates.masks(far)
+        rows = np.flatnonzero(start.numbers != NOTHING)
+        nodes = start.numbers.take(rows)
+        if allowed is None:
+            counts = adjacency.counts(nodes, distinct=True)
+        else:
+            counts = adjacency.counts_where(nodes, allowed, distinct=True)
+        run.context.budget.spend(len(nodes))
+        there = np.flatnonzero(counts)
+        found = frame.take(rows.take(there))
+        counts = counts.take(there)
+        return replace(found, weight=counts if found.weight is None else products(found.weight, counts))
 
     @property
     def near(self) -> str:
@@ -129,10 +160,11 @@ class Expand(Operator):
         allowed: Sequence[Mask | None],
         context: Context,
         keep: KeepNodes | None,
+        needed: frozenset[str] | None,
     ) -> Frame:
         expand, steps, far, near = self.expand, self.edge_steps, self.far, self.near
         if _is_plain(expand, frame.bindings[near], tables):
-            return self._extend_plain(context, frame, tables, allowed[0], keep)
+            return self._extend_plain(context, frame, tables, allowed[0], keep, needed)
         assert keep is None
         edges = edge_types(expand)
         reached = neighbours(context, frame.bindings[near], steps, [table.type_name for table in tables], edges)
@@ -141,9 +173,11 @@ class Expand(Operator):
             reached = distinct(reached, tables)
         context.budget.need_arrays(len(reached.row), frame.width + _NUMBERS_PER_NODE)
         wide = frame.take(reached.row).bind(far, node_binding(tables, reached))
-        if expand.edge_var is None:
-            return wide
-        return wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
+        if expand.edge_var is not None:
+            wide = wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
+        for condition in self.early:
+            wide = filter_rows(condition, wide, context)
+        return wide
 
     def _extend_plain(
         self,
@@ -152,6 +186,7 @@ class Expand(Operator):
         tables: tuple[EntityTable, ...],
         allowed: Mask | None,
         keep: KeepNodes | None,
+        needed: frozenset[str] | None,
     ) -> Frame:
         start = frame.bindings[self.near].numbers
         there = start != NOTHING
@@ -164,12 +199,13 @@ class Expand(Operator):
             context.budget.spend(len(numbers))
             row = np.repeat(rows, degree)
             kept = None if allowed is None else allowed.take(numbers)
-            again = np.flatnonzero(numbers[1:] == numbers[:-1])
-            again = again[row.take(again) == row.take(again + 1)]
-            if len(again):
-                # Parallel edges count once, because there is no edge variable.
-                kept = np.ones(len(numbers), bool) if kept is None else kept
-                kept[again + 1] = False
+            if adjacency.may_repeat(len(numbers)):
+                again = np.flatnonzero(numbers[1:] == numbers[:-1])
+                again = again[row.take(again) == row.take(again + 1)]
+                if len(again):
+                    # Parallel edges count once, because there is no edge variable.
+                    kept = np.ones(len(numbers), bool) if kept is None else kept
+                    kept[again + 1] = False
         else:
             context.budget.spend(len(nodes))
             numbers, row = column.take(nodes), rows
@@ -180,14 +216,44 @@ class Expand(Operator):
         if kept is not None:
             places = np.flatnonzero(kept)
             numbers, row = numbers.take(places), row.take(places)
+        if self.early:
+            places = self._satisfying(frame, row, Binding(tables, numbers), context)
+            numbers, row = numbers.take(places), row.take(places)
         if keep is not None:
             places = keep(frame, row, numbers)
             numbers, row = numbers.take(places), row.take(places)
         binding = Binding(tables, numbers.astype(np.int64))
+        frame = frame if needed is None else frame.only(needed)
         if column is not None and len(row) == frame.count:
             return frame.bind(self.far, binding)
         context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)
         return frame.take(row).bind(self.far, binding)
+
+    def _satisfying(self, frame: Frame, row: Numbers, reached: Binding, context: Context) -> Numbers:
+        """Positions of the reached nodes that satisfy the early conditions.
+
+        Only the variables of the conditions are copied to test them.
+        """
+        names = frozenset[str]().union(*(condition.variables for condition in self.early))
+        few = Frame(
+            frame.count,
+            {name: binding for name, binding in frame.bindings.items() if name in names},
+            {name: path for name, path in frame.paths.items() if name in names},
+            searching=frame.searching,
+            values={name: values for name, values in frame.values.items() if name in names},
+        )
+        found = []
+        for first, last in chunks(len(row)):
+            nodes = Binding(reached.tables, reached.numbers[first:last].astype(np.int64))
+            pairs = few.take(row[first:last]).bind(self.far, nodes)
+            places = np.arange(first, last)
+            for place, condition in enumerate(self.early):
+                kept = np.flatnonzero(true_mask(condition, pairs, context, len(row)))
+                places = places.take(kept)
+                if place < len(self.early) - 1:
+                    pairs = pairs.take(kept)
+            found.append(places)
+        return np.concatenate(found)
 
 
 def edge_types(expand: ir.Expand) -> tuple[str, ...]:
@@ -235,7 +301,7 @@ def are_joined(context: Context, step: ir.Step, near: Integers, far: Integers) -
     Args:
         context: the state of the running read: snapshot, parameters and budget.
         step: edge type and direction, from the near to the far node.
-        near: the near node of each pair. It is faster if equal nodes are adjacent.
+        near: the near node of each pair.
         far: the far node of each pair.
     """
     (adjacency,) = adjacencies(context, step)

@@ -95,6 +95,10 @@ class Operator(ABC):
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         """Compute the output rows from the input rows."""
 
+    def execute_for(self, frame: Frame, run: BlockRun, needed: frozenset[str] | None) -> Frame:
+        """Like `execute`. The output rows need not have the variables that are not in `needed`, if it is not None."""
+        return self.execute(frame, run)
+
     def execute_counting(self, frame: Frame, run: BlockRun) -> Frame | None:
         """Like `execute`, if no variable that the operator binds is needed: rows get weights instead of duplicates.
 
@@ -225,12 +229,11 @@ class Pipeline:
         found = None
         if self.counting and names is not None and not operator.binds & names:
             found = operator.execute_counting(frame, run)
-        found = operator.execute(frame, run) if found is None else found
+        found = operator.execute_for(frame, run, names) if found is None else found
         run.context.budget.hold(found.nbytes)
+        drops = names is not None and not frame.variables | operator.binds <= names
         frame = _only(found, names)
-        if frame is not found and (self.distinct or self.counting):
-            return frame.merged(counting=self.counting)
-        return frame
+        return frame.merged(counting=self.counting) if drops and (self.distinct or self.counting) else frame
 
 
 def _only(frame: Frame, names: frozenset[str] | None) -> Frame:

@@ -7,11 +7,14 @@ sorted by the ids of its variables, so its limit is handled in the same way.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
+from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sort_keys import Key, foremost
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry
@@ -58,15 +61,19 @@ class Portions:
         """Estimated number of output rows."""
         return float(self.wanted)
 
-    def execute(self, match: MatchRun) -> tuple[Frame, None]:
-        """Rows of the match. They include the first rows of the result; other rows may be missing."""
+    def execute(self, match: MatchRun) -> tuple[Frame, Numbers | None]:
+        """Rows of the match, and their weights if the pipeline merges duplicates.
+
+        The rows include the first rows of the result; other rows may be missing.
+        """
         trace = match.context.trace
         if trace is None:
-            return self._execute(match), None
-        with trace.running(Entry(self.name, self.text, self.wanted, reason=self.reason)) as entry:
             frame = self._execute(match)
-        entry.rows, entry.size = frame.count, frame.nbytes
-        return frame, None
+        else:
+            with trace.running(Entry(self.name, self.text, self.wanted, reason=self.reason)) as entry:
+                frame = self._execute(match)
+            entry.rows, entry.size = frame.count, frame.nbytes
+        return replace(frame, weight=None), frame.weight
 
     def _execute(self, match: MatchRun) -> Frame:
         start, trace = self._start(match), match.context.trace
@@ -85,7 +92,8 @@ class Portions:
             else:
                 with trace.merging():
                     found.append(pipeline.execute(part, match))
-            rows += found[-1].count
+            weight = found[-1].weight
+            rows += found[-1].count if weight is None else int(weight.sum())
             left, size = np.delete(left, slice(None) if chosen is None else chosen), size * _FASTER
         return found[0] if len(found) == 1 else concat_frames(found)
 

@@ -16,9 +16,9 @@ from math import prod
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
+from omnigraph.read.match.meet import can_meet
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand, side_at
-from omnigraph.read.rows.frame import can_merge
 
 _MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
@@ -41,6 +41,9 @@ _EDGE_TEST_COST_EDGES = 3.0
 _COLUMN_TEST_COST_EDGES = 0.5
 """The same, if no node has more than one such edge (see `Adjacency.column`)."""
 
+MEET_COST_EDGES = 6.0
+"""Cost of counting a path of two edges, or of looking up the number of paths of a row (see `Meet`)."""
+
 LATE_TEST_COST_EDGES = 4.0
 """Cost per node of evaluating conditions only on reached nodes. The unit is the cost of walking one edge."""
 
@@ -56,6 +59,8 @@ class Move:
         forward: whether edges are walked from the left variable to the right one.
         closing: whether both variables of `expand` are already bound before this step.
         late: whether the conditions on the reached variable are evaluated only on the nodes that are reached.
+        end: the traversal from the variable that `expand` reaches to another bound variable, if the variable between
+            them is eliminated (see `Meet`); else None.
         skew: factor by which more edges are walked than with even degrees, because nodes with many edges of earlier
             steps also have many edges of this step.
     """
@@ -66,7 +71,15 @@ class Move:
     forward: bool = True
     closing: bool = False
     late: bool = False
+    end: ir.Expand | None = None
     skew: float = 1.0
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The variable that `expand` is walked from, and the variable that it reaches."""
+        assert self.expand is not None
+        names = (self.expand.left, self.expand.right)
+        return names if self.forward else (names[1], names[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,7 @@ class Estimates:
         left, right = self._ends(expand)
         degree = self._edges(expand) / max((left if forward else right).total, 1)
         if expand.hops is None:
-            return degree
+            return degree * self._candidate_degree(expand, expand.left if forward else expand.right)
         hops = min(expand.hops.max or _MAX_ESTIMATED_HOPS, _MAX_ESTIMATED_HOPS)
         return min(sum(degree**n for n in range(1, hops + 1)), self._edges(expand))
 
@@ -126,8 +139,24 @@ class Estimates:
         """Selectivity of a traversal: the fraction of all pairs of nodes that its edges connect."""
         left, right = self._ends(expand)
         if expand.hops is None:
-            return self._edges(expand) / max(left.total * right.total, 1)
+            known = self._edge_share(expand)
+            if known is not None:
+                return known
+            factor = self._candidate_degree(expand, expand.left) * self._candidate_degree(expand, expand.right)
+            return factor * self._edges(expand) / max(left.total * right.total, 1)
         return min(self.walked(expand), self._arrivals(expand, right.total)) / max(right.total, 1)
+
+    def _edge_share(self, expand: ir.Expand) -> float | None:
+        """The counted fraction of the pairs of candidates that a traversal joins; None if it was not counted."""
+        shares = self._statistics.edge_shares
+        side = side_at(expand, expand.left) if shares else None
+        return None if side is None else shares.get((expand.left, expand.right, side))
+
+    def _candidate_degree(self, expand: ir.Expand, name: str) -> float:
+        """How many times more edges of a traversal the candidates of a variable have than all nodes, on average."""
+        known = self._statistics.candidate_degrees
+        side = side_at(expand, name) if known and expand.left != expand.right else None
+        return 1.0 if side is None else known.get((name, side), 1.0)
 
     def _arrivals(self, expand: ir.Expand, nodes: int) -> float:
         """Upper bound of the number of nodes that can be reached: the nodes with an incoming edge."""
@@ -168,6 +197,8 @@ class Estimates:
         joined = self.joined(move.expand)
         if move.closing:
             return rows * min(1.0, joined)
+        if move.end is not None:
+            return rows * min(1.0, joined * self.held(move.ends[1]).size * self.joined(move.end) * move.skew)
         left, right = self._ends(move.expand)
         return rows * joined * (right if move.forward else left).size * move.skew
 
@@ -177,7 +208,9 @@ class Estimates:
         for other in walked if side is not None else ():
             known = side_at(other, near) if near in (other.left, other.right) else None
             if side is not None and known is not None:
-                found = max(found, self._statistics.skews.get((min(side, known), max(side, known)), 1.0))
+                pair = (min(side, known), max(side, known))
+                skew = self._statistics.candidate_skews.get((near, *pair))
+                found = max(found, self._statistics.skews.get(pair, 1.0) if skew is None else skew)
         return found
 
     def _is_column(self, expand: ir.Expand) -> bool:
@@ -202,6 +235,8 @@ class Estimates:
             trying = 0.0 if held.counted else _SCAN_TEST_COST_EDGES * held.total
             return OPERATOR_COST_ROWS + trying + (held.size if first else after)
         assert move.expand is not None
+        if move.end is not None:
+            return self._meet_cost(move, rows)
         walked = rows * self.walked(move.expand, forward=move.forward) * move.skew
         if move.closing:
             test = _COLUMN_TEST_COST_EDGES if self._is_column(move.expand) else _EDGE_TEST_COST_EDGES
@@ -212,6 +247,21 @@ class Estimates:
         if not far.counted:
             trying = self._late_cost(move.expand, walked) if move.late else _SCAN_TEST_COST_EDGES * far.total
         return OPERATOR_COST_ROWS + walked + trying + after
+
+    def _meet_cost(self, move: Move, rows: float) -> float:
+        """Estimated cost of counting the paths from each node of one variable through another to a third."""
+        assert move.expand is not None
+        assert move.end is not None
+        near, middle = move.ends
+        nodes = min(rows, self.held(near).size)
+        walked = nodes * self.walked(move.expand, forward=move.forward)
+        held = self.held(middle)
+        reached = nodes * self.joined(move.expand) * held.size
+        trying = 0.0
+        if not held.counted:
+            trying = self._late_cost(move.expand, walked) if move.late else _SCAN_TEST_COST_EDGES * held.total
+        paths = reached * self.walked(move.end, forward=move.end.left == middle) * move.skew
+        return OPERATOR_COST_ROWS + walked + reached + trying + MEET_COST_EDGES * (paths + rows)
 
     def _late_cost(self, expand: ir.Expand, walked: float) -> float:
         return LATE_TEST_COST_EDGES * walked
@@ -251,6 +301,17 @@ class JoinOrderSearch:
         self._conditions = conditions
         self._before = bound
         self._estimates = estimates
+        self._between = {} if needed is None or bound else self._eliminable(needed)
+
+    def _eliminable(self, needed: frozenset[str]) -> dict[str, tuple[int, int]]:
+        """For each variable that `Meet` can eliminate, the indices of its two traversals."""
+        found: dict[str, tuple[int, int]] = {}
+        for name in self._names:
+            mine = [place for place, e in enumerate(self._expands) if name in (e.left, e.right)]
+            used = name in needed or any(name in names for _, names in self._conditions)
+            if len(mine) == 2 and not used and can_meet(*(self._expands[place] for place in mine)):
+                found[name] = (mine[0], mine[1])
+        return found
 
     def best(self, rows: float) -> JoinOrder:
         """The cheapest order for a number of input rows.
@@ -309,11 +370,29 @@ class JoinOrderSearch:
         for name in self._names:
             if name not in bound:
                 yield self._after_move(state, order, Move(scan=name))
+        for name, places in self._between.items() if order.moves else ():
+            if name not in bound:
+                yield from self._meets(state, order, name, *places)
 
-    def _after_move(
-        self, state: _State, order: JoinOrder, move: Move, place: int | None = None
-    ) -> tuple[_State, JoinOrder]:
-        after = self._next_state(state, move, place)
+    def _meets(
+        self, state: _State, order: JoinOrder, name: str, one: int, other: int
+    ) -> Iterator[tuple[_State, JoinOrder]]:
+        """Eliminate a variable between two bound variables. Paths are walked from the variable that is bound first.
+
+        Rows are grouped by this variable, so that parts of the rows do not walk the same paths (see `parts`).
+        """
+        for first, last in ((one, other), (other, one)):
+            walk, end = self._expands[first], self._expands[last]
+            near = walk.left if walk.right == name else walk.right
+            far = end.left if end.right == name else end.right
+            if near != far and near == order.moves[0].scan and far in state.bound:
+                late = self._estimates.is_late(walk, order.rows, forward=walk.left == near)
+                skew = self._estimates.skew(end, name, (walk,))
+                move = Move(expand=walk, forward=walk.left == near, late=late, end=end, skew=skew)
+                yield self._after_move(state, order, move, first, last)
+
+    def _after_move(self, state: _State, order: JoinOrder, move: Move, *places: int) -> tuple[_State, JoinOrder]:
+        after = self._next_state(state, move, *places)
         return self._merged(*self._reduced(after, self._extended(order, move, first=not state.bound), state))
 
     def _merged(self, state: _State, order: JoinOrder) -> tuple[_State, JoinOrder]:
@@ -330,18 +409,15 @@ class JoinOrderSearch:
         if not live < state.bound or not live <= self._estimates.nodes:
             return state, order
         held = [self._estimates.held(name) for name in live]
-        if not can_merge(prod(found.total for found in held), order.rows):
-            return state, order
         rows = min(order.rows, max(prod(found.size for found in held), 1.0))
         return state, JoinOrder(order.moves, rows, order.cost)
 
-    def _next_state(self, state: _State, move: Move, place: int | None) -> _State:
+    def _next_state(self, state: _State, move: Move, *places: int) -> _State:
         if move.scan is not None:
             return _State(state.bound | {move.scan}, state.walked)
         assert move.expand is not None
-        assert place is not None
         expand = move.expand
-        return _State(state.bound | {expand.left, expand.right, *bound_by_expand(expand)}, state.walked | {place})
+        return _State(state.bound | {expand.left, expand.right, *bound_by_expand(expand)}, state.walked.union(places))
 
     def _extended(self, order: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
         cost = self._estimates.cost(move, order.rows, first)

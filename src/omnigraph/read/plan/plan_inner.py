@@ -1,7 +1,7 @@
 """Choose inner blocks that depend on one variable, and are evaluated once for each of its candidates.
 
-A negated block removes candidates before the match. The number of matches of an optional block is a weight of the
-candidate, if its variables are only counted.
+A negated block removes candidates before the match, and so does a condition on the values of `exists` and `count`
+blocks. The number of matches of an optional block is a weight of the candidate, if its variables are only counted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import variables
 
-_FIRST_NEGATION, _FIRST_OPTIONAL, _NUMBERS_PER_BLOCK = 2_000_000, 3_000_000, 1_000
+_FIRST_NEGATION, _FIRST_OPTIONAL, _FIRST_VALUE, _NUMBERS_PER_BLOCK = 2_000_000, 3_000_000, 4_000_000, 1_000
 """Block numbers of these blocks. They differ from the numbers of all other blocks of the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class InnerBlock:
-    """A negated or optional block that refers to one variable of the match.
+    """An inner block that refers to one variable of the match.
 
     Attributes:
         place: index of the block.
@@ -36,6 +36,43 @@ class InnerBlock:
     place: int
     name: str
     block: QueryBlock
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCondition:
+    """A condition on one variable of the match, and on the values of blocks that refer to this variable.
+
+    Attributes:
+        place: index of the condition among the join conditions of the block.
+        name: the variable.
+        blocks: the `exists` and `count` blocks whose values it uses. No other condition uses these values.
+    """
+
+    place: int
+    name: str
+    blocks: tuple[InnerBlock, ...]
+
+
+def values_of_one_variable(block: QueryBlock) -> dict[str, InnerBlock]:
+    """The `exists` and `count` blocks that refer to one variable of the block, by the name of their value."""
+    inner_blocks = _of_one_variable(block, [value.block for value in block.values], _FIRST_VALUE)
+    return {block.values[inner.place].name: inner for inner in inner_blocks}
+
+
+def value_conditions(block: QueryBlock) -> tuple[ValueCondition, ...]:
+    """The conditions of a block on `exists` and `count` blocks that refer to one variable."""
+    possible = block.derived(values_of_one_variable)
+    names = {value.name for value in block.values}
+    found: list[ValueCondition] = []
+    for place, condition in enumerate(block.join_conditions):
+        used = condition.variables & names
+        if not used or condition.is_search or not used <= possible.keys():
+            continue
+        blocks = [possible[name] for name in sorted(used)]
+        others = [c for at, c in enumerate(block.join_conditions) if at != place and c.variables & used]
+        if not others and {inner.name for inner in blocks} | (condition.variables - used) == {blocks[0].name}:
+            found.append(ValueCondition(place, blocks[0].name, tuple(blocks)))
+    return tuple(found)
 
 
 def negations_of_one_variable(block: QueryBlock) -> tuple[InnerBlock, ...]:
@@ -65,7 +102,7 @@ def _of_one_variable(block: QueryBlock, blocks: Sequence[QueryBlock], first: int
         node = block.nodes.get(outer[0]) if len(outer) == 1 else None
         if node is not None and len(node.types) == 1:
             own = replace(inner.block, nodes=(node, *inner.block.nodes), outer=())
-            yield InnerBlock(place, node.name, QueryBlock.of(own, count(first + place * _NUMBERS_PER_BLOCK)))
+            yield InnerBlock(place, node.name, QueryBlock.of(own, count(first + inner.number * _NUMBERS_PER_BLOCK)))
 
 
 def inner_leaves(inner: InnerBlock, candidates: Candidates, context: Context) -> tuple[tuple[Leaf, ...], float] | None:

@@ -24,7 +24,11 @@ _FIRST_PORTION_MARGIN = 2.0
 
 
 def first_portion(
-    wanted: int, whole: BlockOrder, nodes: Cardinality, order_from: Callable[[float], BlockOrder]
+    wanted: int,
+    whole: BlockOrder,
+    nodes: Cardinality,
+    order_from: Callable[[float], BlockOrder],
+    alternative: float,
 ) -> int | None:
     """Number of nodes in the first batch; None if a match of all nodes is cheaper.
 
@@ -33,13 +37,15 @@ def first_portion(
         whole: the best join order for a match of all nodes.
         nodes: cardinality of the variable whose property is the first sort key.
         order_from: returns the join order that starts with a given number of nodes of that variable.
+        alternative: cost of another way to match all nodes.
     """
-    if whole.cost <= MIN_FULL_MATCH_COST_EDGES:
+    cost = min(whole.cost, alternative)
+    if cost <= MIN_FULL_MATCH_COST_EDGES:
         return None
     along = order_from(nodes.size)
     expected = max(along.rows, 1.0)
     part = min(1.0, _FIRST_PORTION_MARGIN * wanted / expected)
-    if MIN_GAIN * (nodes.total + along.cost * part) >= whole.cost:
+    if MIN_GAIN * (nodes.total + along.cost * part) >= cost:
         return None
     part = max(part, min(FIRST_PORTION_ROWS / expected, 1 / _FIRST_PORTION_RATIO))
     return max(1, int(nodes.size * part))

@@ -4,23 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
+from math import inf
 from typing import TypeGuard
-
-import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
-from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.all_rows import AllRows
+from omnigraph.read.match.block_value import BlockValueOf
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
 from omnigraph.read.match.count import Count, Leaf, OptionalCount
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
+from omnigraph.read.match.meet import Meet
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
@@ -29,22 +27,22 @@ from omnigraph.read.match.scan import Scan
 from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
-from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
+from omnigraph.read.plan.collect_statistics import estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
+from omnigraph.read.plan.plan_candidates import InnerBlocks
+from omnigraph.read.plan.plan_conditions import with_early_conditions
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
-    InnerBlock,
-    inner_leaves,
-    negations_of_one_variable,
     optionals_of_one_variable,
 )
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
+from omnigraph.read.plan.refined_order import refined_order
 from omnigraph.read.plan.statistics import Statistics
-from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.block import QueryBlock, ValueBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
 from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
 from omnigraph.read.rows.frame import Frame
@@ -56,8 +54,8 @@ SUBTRACT_COST_ROWS = 20.0
 MIN_SUBTRACT_GAIN = 1.0
 """Matches are counted by subtraction if evaluating all conditions costs more than this many times as much."""
 
-MIN_EXCLUDE_GAIN = 1.0
-"""Negated blocks are evaluated on candidates if the whole match costs more than this many times as much."""
+SUBTRACT_PLAN_COST_EDGES = 20_000.0
+"""Cost of planning a subtraction. The unit is the cost of walking one edge."""
 
 
 class Planner:
@@ -83,6 +81,7 @@ class Planner:
         self._statistics: list[Statistics] = []
         self._block = query.match
         self.match = MatchRun(query, context, self, rows if isinstance(rows, Frame) else None)
+        self._inner_blocks = InnerBlocks(query, self.match, self._order, self._count_of, self._counting_cost)
 
     def plan(self, *, in_chunks: bool = False) -> Plan:
         """Choose the physical plan.
@@ -90,52 +89,20 @@ class Planner:
         Args:
             in_chunks: whether the plan is for execution in chunks. Then it has to produce all rows of the match.
         """
+        match: MatchOperator
         offset, limit = window(self._query.read, self._context.request)
         wanted = None if in_chunks or limit is None else offset + limit
         if self._bound is not None:
-            match: MatchOperator = self._all_rows()
+            match = self._count_after_stage() or self._all_rows()
         else:
-            self._block = self._without_exclusions()
-            match = self._count(in_chunks=in_chunks) or self._rank(wanted) or self._portions(wanted) or self._all_rows()
+            self._block = self._inner_blocks.evaluate_on_candidates()
+            count = self._count(in_chunks=in_chunks, wanted=wanted)
+            if count is None or self._query.sorts_by_all_columns:
+                # The first rows in sort order may be found without counting all matches.
+                match = self._rank(wanted) or self._portions(wanted, count) or count or self._all_rows()
+            else:
+                match = count
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
-
-    def _without_exclusions(self) -> QueryBlock:
-        """Evaluate negated blocks on the candidates of one variable, if this costs less than on the rows.
-
-        Returns the match without these blocks.
-        """
-        block, done = self._query.match, set[int]()
-        for inner, leaves in self._countable(block, block.derived(negations_of_one_variable), MIN_EXCLUDE_GAIN):
-            self._exclude(inner, leaves)
-            done.add(inner.place)
-        return block.without_negations(frozenset(done))
-
-    def _countable(
-        self, block: QueryBlock, inner_blocks: Sequence[InnerBlock], min_gain: float
-    ) -> Iterator[tuple[InnerBlock, tuple[Leaf, ...]]]:
-        """The inner blocks that are evaluated on candidates, because this costs less than on the rows of the match."""
-        if not inner_blocks:
-            return
-        whole, candidates = self._order(block)[0].cost, self.match.candidates(block)
-        for inner in inner_blocks:
-            own = self.match.candidates(inner.block)
-            own.adopt(inner.name, candidates, inner.name)
-            chosen = inner_leaves(inner, own, self._context)
-            if chosen is not None and min_gain * chosen[1] * candidates.fraction(inner.name) <= whole:
-                yield inner, chosen[0]
-
-    def _exclude(self, inner: InnerBlock, leaves: tuple[Leaf, ...]) -> None:
-        """Remove the candidates of a variable for which a negated block has a match."""
-        name, trace = inner.name, self._context.trace
-        count = self._count_of(inner.block, leaves, frozenset({name}), at_most=1)
-        candidates = self.match.candidates(self._query.match)
-        with nullcontext() if trace is None else trace.step(OperatorName.EXCLUDE, f"${name}, {count.text}") as entry:
-            frame, _ = count.count(self.match)
-            allowed = np.ones(candidates.tables(name)[0].slots, bool)
-            allowed[frame.bindings[name].numbers] = False
-            candidates.narrow(name, allowed)
-            if entry is not None:
-                entry.rows = candidates.size(name)
 
     # Alternatives for the match
 
@@ -147,10 +114,14 @@ class Planner:
             return AllRows(pipeline)
         return AllRows(replace(pipeline, needed=query.shape_variables, distinct=query.ignores_duplicates))
 
-    def _count(self, *, in_chunks: bool) -> MatchOperator | None:
-        """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
+    def _count(self, *, in_chunks: bool, wanted: int | None) -> Count | Subtract | None:
+        """Count the matches of some variables, if these variables need not be in the rows.
+
+        The result is grouped, it ignores duplicates, or it has a limit and all its columns are sort keys.
+        """
         query = self._query
-        if not query.counts_matches and not (query.ignores_duplicates and not query.read.grouped):
+        repeats = query.sorts_by_all_columns and wanted is not None
+        if not query.counts_matches and not repeats and not (query.ignores_duplicates and not query.read.grouped):
             return None
         block, optionals = self._without_counted_optionals()
         needed = query.result_variables if query.read.grouped else query.shape_variables
@@ -160,8 +131,27 @@ class Planner:
         count = self._count_of(block, leaves, needed, optionals)
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
-        # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
-        return count if leaves or optionals or needed < self._query.shape_variables else None
+        # Without leaves, this helps if rows do not need all variables: duplicate rows are merged while matching.
+        return count if leaves or optionals or needed < frozenset(block.nodes) else None
+
+    def _count_after_stage(self) -> MatchOperator | None:
+        """Like `_count`, for a match whose input are the rows of a stage."""
+        query, block = self._query, self._block
+        if not query.counts_matches and not (query.ignores_duplicates and not query.read.grouped):
+            return None
+        assert self._bound is not None
+        own = block.with_outer_nodes
+        needed = query.result_variables if query.read.grouped else query.shape_variables
+        required = own.joined_variables | needed | self._bound
+        leaves = count_leaves(own, required, self.match.candidates(own), self._context)
+        if not leaves:
+            return None
+        inputs = tuple(sorted({leaf.onto for leaf in leaves if leaf.onto in self._bound}))
+        if query.ignores_duplicates:
+            count = replace(self._count_of(block, leaves, needed, at_most=1), weighted=False)
+        else:
+            count = self._count_of(block, leaves, needed)
+        return replace(count, input_variables=inputs)
 
     def _without_counted_optionals(self) -> tuple[QueryBlock, tuple[OptionalCount, ...]]:
         """The match without the optional blocks whose matches are only counted, and the counts of these blocks."""
@@ -176,7 +166,7 @@ class Planner:
             # An optional block does not remove rows, and their number does not matter.
             return block.without_optionals(frozenset(inner.place for inner in possible)), ()
         counts, done = [], set[int]()
-        for inner, leaves in self._countable(block, possible, MIN_EXCLUDE_GAIN):
+        for inner, leaves in self._inner_blocks.countable(block, possible):
             counts.append(OptionalCount(inner.name, self._count_of(inner.block, leaves, frozenset({inner.name}))))
             done.add(inner.place)
         return block.without_optionals(frozenset(done)), tuple(counts)
@@ -188,7 +178,9 @@ class Planner:
         possible = block.derived(subtraction_terms)
         if not possible or not needed <= bound or block.values:
             return None
-        left = self._counting_cost(count)
+        left = self._counting_cost(count) - MIN_SUBTRACT_GAIN * SUBTRACT_PLAN_COST_EDGES
+        if left < 0:
+            return None
         terms: list[tuple[Term, Count]] = []
         for term in possible:
             candidates = self.match.candidates(term.block)
@@ -222,7 +214,7 @@ class Planner:
         # Weights are looked up by the nodes of the variables that have them.
         weighted = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
         needed |= weighted - {leaf.name for leaf in leaves}
-        rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match, needed)
+        rest = self.pipeline(without_leaves(block, leaves), self._bound or frozenset(), self._rows, self.match, needed)
         rest = replace(rest, needed=needed, distinct=at_most == 1, counting=at_most is None)
         return Count(leaves, rest, at_most, optionals)
 
@@ -253,8 +245,11 @@ class Planner:
         pipeline = self.pipeline(block, frozenset({var}), nodes, self.match)
         return Rank(rank, var, count, wanted, nodes, pipeline)
 
-    def _portions(self, wanted: int | None) -> MatchOperator | None:
-        """Match batches of nodes in sort order, if a few batches are expected to have enough rows for the limit."""
+    def _portions(self, wanted: int | None, count: Count | Subtract | None = None) -> MatchOperator | None:
+        """Match batches of nodes in sort order, if a few batches are expected to have enough rows for the limit.
+
+        `count` is an alternative that counts all matches.
+        """
         key = self._query.leading_key if wanted else None
         if key is None or wanted is None:
             return None
@@ -266,15 +261,19 @@ class Planner:
             whole,
             statistics.variables[var],
             lambda size: order_block(block, frozenset({var}), size, statistics),
+            self._counting_cost(count) if isinstance(count, Count) else inf,
         )
         if first is None:
             return None
-        return Portions(key, var, wanted, first, self.pipeline(block, frozenset({var}), first, self.match))
+        needed = self._query.shape_variables if self._query.sorts_by_all_columns else None
+        pipeline = self.pipeline(block, frozenset({var}), first, self.match, needed)
+        if needed is not None:
+            pipeline = replace(pipeline, needed=needed, counting=True)
+        return Portions(key, var, wanted, first, pipeline)
 
     def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
         """The best join order of a block without bound variables, for cost comparisons, and its statistics."""
-        statistics = collect_statistics(block, self.match.candidates(block), self._context)
-        return order_block(block, frozenset(), 1, statistics), statistics
+        return refined_order(block, frozenset(), 1, self.match.candidates(block), self._context)
 
     # Blocks
 
@@ -298,13 +297,12 @@ class Planner:
         trace = self._context.trace
         candidates = match.candidates(block)
         if trace is None or block.number == 0:
-            statistics = collect_statistics(block, candidates, self._context)
+            order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
         else:
             # Conditions of inner blocks are evaluated now, but the trace has to show them when the block is executed.
             with trace.collecting() as entries:
-                statistics = collect_statistics(block, candidates, self._context)
+                order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
             match.keep_planning_entries(block, entries)
-        order = order_block(block, bound, rows, statistics, needed)
         estimates: tuple[float, ...] = ()
         if trace is not None or block.inner_blocks:
             estimates = order.estimates(rows, statistics)
@@ -325,14 +323,24 @@ class Planner:
                 operators.append(operator_for(step, block, is_first=not known))
             known |= operators[-1].binds
             before = estimates[place] if estimates else before
+        operators, estimates = with_early_conditions(operators, estimates)
         operators, estimates = _with_closing_edges(operators, estimates)
         if block.values:
 
-            def inner_pipeline(inner: QueryBlock, known: frozenset[str], rows: float) -> Pipeline:
-                return replace(self.pipeline(inner, known, rows, match), needed=frozenset())
+            def plan_value(value: ValueBlock, known: frozenset[str], rows: float) -> Operator:
+                exists = value.function is ir.BlockFunction.EXISTS
+                inner = replace(
+                    self.pipeline(value.block, known, rows, match),
+                    needed=frozenset(),
+                    distinct=exists,
+                    counting=not exists,
+                )
+                plain = not bound and self._bound is None and match is self.match
+                counted = self._inner_blocks.counted_value(block, value, inner) if plain else None
+                return BlockValueOf(value, inner) if counted is None else counted
 
             operators, estimates = with_block_values(
-                block, operators, estimates, bound, rows, inner_pipeline, statistics.shares
+                block, operators, estimates, bound, rows, plan_value, statistics.shares
             )
         return Pipeline(
             block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates
@@ -386,4 +394,5 @@ def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
         return Reach(move.expand, closing=move.closing, late=move.late)
     if move.closing:
         return Membership(move.expand)
-    return Expand(move.expand, forward=move.forward, late=move.late)
+    walk = Expand(move.expand, forward=move.forward, late=move.late)
+    return walk if move.end is None else Meet(walk, Expand(move.end, forward=move.end.left == walk.far))

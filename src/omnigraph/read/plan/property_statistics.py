@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property, Unique
-from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.lang.types import Scalar
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.context.context import Context
@@ -36,13 +33,13 @@ def property_statistics(tables: Sequence[EntityTable], name: str, context: Conte
         return declared
     with table.slot(label) as slot:
         found: PropertyStatistics = slot.value or slot.keep(sample_statistics(table.column(name), table.count))
-    return found if declared is None else replace(found, distinct=declared.distinct)
+    return found if declared is None else PropertyStatistics(declared.distinct, found.missing, found.sample)
 
 
 def _declared(table: EntityTable, name: str, context: Context) -> PropertyStatistics | None:
     """Statistics from the schema: keys, unique properties, booleans and enums."""
     catalog = context.accepted.catalog
-    kinds = catalog.nodes if TypeKey.parse(table.key).kind is TypeKind.NODE else catalog.edges
+    kinds = catalog.nodes if table.is_node else catalog.edges
     declared: NodeType | EdgeType | None = kinds.get(table.type_name)
     prop: Property | None = None if declared is None else declared.properties.get(name)
     if declared is None or prop is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from math import frexp, ldexp
-from typing import Any
+from math import frexp, ldexp, log2
+from typing import Any, TypeVar
 
 from omnigraph.dataclass import dataclass
 from omnigraph.read.query.block import Side
@@ -64,6 +64,11 @@ class Statistics:
         edges: degree statistics of each edge type.
         shares: selectivity of each join condition, in the order of the join conditions of the block.
         skews: for two edge types that meet at a variable, how much their degrees correlate (see `Topologies.skew`).
+        candidate_degrees: for a variable and an edge type at it, the average degree of the candidates, divided by the
+            average degree of all nodes. Empty unless the block is expensive (see `refined_order`).
+        candidate_skews: like `skews`, among the candidates of a variable.
+        edge_shares: for a traversal, by its left and right variable and its edges at the left one, the fraction of the
+            pairs of candidates that an edge joins.
         values: property statistics that the selectivities were computed from, by variable and property name.
     """
 
@@ -73,20 +78,34 @@ class Statistics:
     shares: tuple[float, ...] = ()
     skews: Mapping[tuple[Side, Side], float] = field(default_factory=dict)
     values: Mapping[tuple[str, str], PropertyStatistics] = field(default_factory=dict, compare=False)
+    candidate_degrees: Mapping[tuple[str, Side], float] = field(default_factory=dict)
+    candidate_skews: Mapping[tuple[str, Side, Side], float] = field(default_factory=dict)
+    edge_shares: Mapping[tuple[str, str, Side], float] = field(default_factory=dict)
 
     def rounded(self) -> Statistics:
         """A copy with rounded sizes and selectivities. It is the input of the search for a join order."""
         variables = {name: held.rounded() for name, held in self.variables.items()}
-        return Statistics(variables, self.nodes, self.edges, self._rounded_shares(), self._rounded_skews())
+        return Statistics(
+            variables,
+            self.nodes,
+            self.edges,
+            self._rounded_shares(),
+            self.skews,
+            candidate_degrees=_rounded_factors(self.candidate_degrees),
+            candidate_skews=_rounded_factors(self.candidate_skews),
+            edge_shares=_rounded_factors(self.edge_shares),
+        )
 
     def key(self) -> tuple[object, ...]:
         """Cache key of a join order. Statistics that are equal after rounding have equal keys."""
         sizes = [(_rounded(held.size), held.total, held.counted) for held in self.variables.values()]
-        skews = self._rounded_skews()
-        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares(), *skews.items())
-
-    def _rounded_skews(self) -> dict[tuple[Side, Side], float]:
-        return {sides: _rounded_share(skew) for sides, skew in self.skews.items()}
+        factors = (
+            *self.skews.items(),
+            *_rounded_factors(self.candidate_degrees).items(),
+            *_rounded_factors(self.candidate_skews).items(),
+            *_rounded_factors(self.edge_shares).items(),
+        )
+        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares(), *factors)
 
     def _rounded_shares(self) -> tuple[float, ...]:
         return tuple(map(_rounded_share, self.shares))
@@ -115,6 +134,14 @@ def _known(degrees: DegreeStatistics) -> dict[str, int]:
 def rounded_rows(rows: float) -> float:
     """Round a number of input rows up to a power of two, for the cache key of a join order."""
     return _rounded(rows)
+
+
+K = TypeVar("K")
+
+
+def _rounded_factors(factors: Mapping[K, float]) -> dict[K, float]:
+    """Round factors to the nearest powers of the square root of two; 0 stays 0."""
+    return {key: 2 ** (round(2 * log2(factor)) / 2) if factor else 0.0 for key, factor in factors.items()}
 
 
 def _rounded_share(selectivity: float) -> float:

@@ -109,15 +109,20 @@ class QueryBlock:
         return frozenset(step.edge for expand in expands for step in expand.steps)
 
     @cached_property
-    def meeting_sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Pairs of edge types that meet at a variable of this block: each is walked for one hop in one direction."""
+    def sides(self) -> dict[str, list[Side]]:
+        """For each variable, the edge types that are walked from it for one hop in one direction."""
         at: dict[str, list[Side]] = {}
         for expand in self.block.expands:
             for name in (expand.left, expand.right):
                 side = side_at(expand, name)
                 if side is not None and expand.left != expand.right:
                     at.setdefault(name, []).append(side)
-        pairs = (tuple(sorted(pair)) for sides in at.values() for pair in combinations(sides, 2))
+        return at
+
+    @cached_property
+    def meeting_sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Pairs of edge types that meet at a variable of this block: each is walked for one hop in one direction."""
+        pairs = (tuple(sorted(pair)) for sides in self.sides.values() for pair in combinations(sides, 2))
         return tuple(dict.fromkeys((one, other) for one, other in pairs))
 
     @property
@@ -163,6 +168,26 @@ class QueryBlock:
             self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _reduced={}, _derived={}
         )
 
+    @cached_property
+    def with_outer_nodes(self) -> QueryBlock:
+        """A copy of the block in which outer node variables are its own, if its traversals give them one node type.
+
+        The block itself if there are none. Both have the same number.
+        """
+        found: dict[str, set[str]] = {}
+        for expand in self.block.expands:
+            for step in expand.steps:
+                found.setdefault(expand.left, set()).add(step.left_type)
+                found.setdefault(expand.right, set()).add(step.right_type)
+        nodes = tuple(
+            ir.NodeVar(name, tuple(found[name])) for name in self.block.outer if len(found.get(name, ())) == 1
+        )
+        if not nodes:
+            return self
+        outer = tuple(name for name in self.block.outer if name not in {node.name for node in nodes})
+        block = replace(self.block, nodes=(*nodes, *self.block.nodes), outer=outer)
+        return replace(self, block=block, _join_orders={}, _reduced={}, _derived={})
+
     def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
         """A reduced copy of the block, without the given variables and traversals. Copies are cached by variables."""
         key = tuple(names)
@@ -189,6 +214,32 @@ class QueryBlock:
     def without_optionals(self, places: frozenset[int]) -> QueryBlock:
         """A copy of the block without the optional blocks at some indices. Copies are cached."""
         return self._without_inner(places, frozenset())
+
+    def without_value_conditions(self, conditions: frozenset[int], values: frozenset[int]) -> QueryBlock:
+        """A copy of the block without some join conditions and `exists` or `count` blocks, by index.
+
+        Copies are cached.
+        """
+        key = ("value conditions", conditions, values)
+        if not conditions and not values:
+            return self
+        if key not in self._derived:
+            removed = [self.join_conditions[place] for place in conditions]
+            kept = [value for place, value in enumerate(self.values) if place not in values]
+            self._derived[key] = replace(
+                self,
+                block=replace(
+                    self.block,
+                    filters=tuple(c.expr for c in self.conditions if not any(c is each for each in removed)),
+                    values=tuple(v for place, v in enumerate(self.block.values) if place not in values),
+                ),
+                values=tuple(kept),
+                _join_orders={},
+                _reduced={},
+                _derived={},
+            )
+        found: QueryBlock = self._derived[key]
+        return found
 
     def _without_inner(self, optionals: frozenset[int], negations: frozenset[int]) -> QueryBlock:
         key = (optionals, negations)

@@ -12,6 +12,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 
 _RANGE_OPERATORS = frozenset({ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE})
+_COMPARISONS = _RANGE_OPERATORS | {ir.CompareOp.EQ, ir.CompareOp.NE}
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,29 @@ class Expression:
         return None
 
     @cached_property
+    def compared_columns(self) -> tuple[tuple[str, str], tuple[str, str]] | None:
+        """The columns that a comparison reads on its two sides, as pairs of variable and column name.
+
+        Returns None for other expressions.
+        """
+        match self.expr:
+            case ir.Compare(left=ir.Prop() | ir.Ident() as left, right=ir.Prop() | ir.Ident() as right):
+                return _column(left), _column(right)
+        return None
+
+    @cached_property
+    def is_value_test(self) -> bool:
+        """Whether the expression tests one property with constants. Such a test cannot fail."""
+        match self.expr:
+            case ir.Compare(op, ir.Prop(), ir.Const() | ir.Param()) | ir.Compare(
+                op, ir.Const() | ir.Param(), ir.Prop()
+            ):
+                return op in _COMPARISONS
+            case ir.IsNull(ir.Prop()) | ir.InList(ir.Prop(), ir.Const() | ir.Param()):
+                return True
+        return False
+
+    @cached_property
     def equalities(self) -> tuple[tuple[ir.Expr, ir.Const | ir.Param, bool], ...]:
         """Equality tests of a condition: the compared expression, the value, and whether the value is an `in` list."""
         match self.expr:
@@ -99,6 +123,10 @@ class SortTerm:
     expression: Expression
     descending: bool = False
     nulls_first: bool = True
+
+
+def _column(expr: ir.Prop | ir.Ident) -> tuple[str, str]:
+    return expr.var, expr.name if isinstance(expr, ir.Prop) else ROLE_COLUMNS[expr.role]
 
 
 def _on_table_rows(part: Any) -> Any:

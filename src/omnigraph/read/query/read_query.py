@@ -12,9 +12,13 @@ from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
+from omnigraph.lang.types import Scalar
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import Expression, SortTerm, variables
 from omnigraph.read.query.point_pattern import PointPattern, point_pattern
+
+_INEXACT = frozenset({Scalar.F32, Scalar.F64, Scalar.VECTOR, Scalar.BLOB})
+"""Types for which values that compare as equal may differ."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,25 @@ class ReadQuery:
     @cached_property
     def ties(self) -> tuple[SortTerm, ...]:
         """Additional last sort keys, which make the order of the result unique."""
-        return tuple(SortTerm(Expression(tie)) for tie in self.read.ties)
+        return () if self.sorts_by_all_columns else tuple(SortTerm(Expression(tie)) for tie in self.read.ties)
+
+    @cached_property
+    def sorts_by_all_columns(self) -> bool:
+        """Whether rows with equal sort keys are equal: every result column is a sort key, and there are no groups.
+
+        Then the result depends only on how often each combination of values occurs in the match. Floats are left out,
+        because equal floats can be different values (0.0 and -0.0).
+        """
+        if self.read.grouped or self.read.distinct or self.ranks or self.read.ranked is not None:
+            return False
+        keys = {self.resolved(key.expr) for key in self.read.order}
+        return all(
+            self.resolved(column.expr) in keys
+            and not isinstance(column.expr, ir.Entity)
+            and not column.expr.type.list
+            and column.expr.type.scalar not in _INEXACT
+            for column in self.read.columns
+        )
 
     def resolved(self, expr: ir.Expr) -> ir.Expr:
         """If an expression refers to a result column, the expression of that column; else the expression itself."""
@@ -213,7 +235,8 @@ class ReadQuery:
     @cached_property
     def shape_variables(self) -> frozenset[str]:
         """Variables whose bindings the operators after the match use, if rows have no weights (see `Count`)."""
-        return variables((self.read.columns, self.read.having, self.read.order, self.read.ties, self.read.ranked))
+        ties = tuple(term.expression.expr for term in self.ties)
+        return variables((self.read.columns, self.read.having, self.read.order, ties, self.read.ranked))
 
     @cached_property
     def ignores_duplicates(self) -> bool:
@@ -228,7 +251,7 @@ class ReadQuery:
     @cached_property
     def counts_matches(self) -> bool:
         """Whether matches of some variables can be counted: the result is grouped, and its aggregates allow it."""
-        return self.read.grouped and not self.read.match.outer and self.is_countable
+        return self.read.grouped and self.is_countable
 
 
 def named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -> set[str]:
@@ -249,9 +272,15 @@ def ranked_variable(rank: ir.Rank) -> str:
 
 
 def _accepts_weights(aggregate: ir.Aggregate) -> bool:
-    """Whether an aggregate can be computed from rows with weights: it ignores duplicates, or it counts."""
+    """Whether an aggregate can be computed from rows with weights.
+
+    It ignores duplicates, it counts, or it adds up integers. Sums of floats depend on how often a number is added.
+    """
     function = ir.AggregateFunction
-    return aggregate.distinct or aggregate.function in (function.COUNT, function.MIN, function.MAX)
+    if aggregate.distinct or aggregate.function in (function.COUNT, function.MIN, function.MAX):
+        return True
+    scalar = None if aggregate.arg is None or aggregate.arg.type.list else aggregate.arg.type.scalar
+    return aggregate.function in (function.SUM, function.AVG) and scalar is not None and scalar.is_integer
 
 
 def _needed_variables(part: object) -> Iterator[str]:

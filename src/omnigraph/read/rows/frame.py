@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -19,17 +18,26 @@ from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
+from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
-from omnigraph.read.columns.stoppable import array_chunks, gather, join_arrays
+from omnigraph.read.columns.stoppable import gather, join_arrays
 
 KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
 
 MIN_KEYS = 1 << 16
 
-_MAX_SUM = float(2**62)
-"""Weights are added only if their sum is certainly smaller than this number."""
+MIN_HASHED_ROWS = 1 << 12
+"""With at least this number of rows, duplicates are also removed by hashing, if there are many."""
+
+MAX_DISTINCT_SHARE = 0.5
+"""Duplicates are removed by hashing if at most this fraction of the rows is expected to be left."""
+
+_LARGEST_KEY = 2**62
+
+_EXACT_FLOAT = float(2**53)
+"""Integers up to this number are exact as floats."""
 
 WHOLE_TABLE_RATIO = 4
 """If a frame has at least one row per `WHOLE_TABLE_RATIO` entities, id ranks are computed for the whole table."""
@@ -55,15 +63,20 @@ class Binding:
 
     def take(self, rows: Numbers) -> Binding:
         """The binding for the given rows. A row `NOTHING` becomes null."""
+        if rows.min(initial=0) != NOTHING:
+            return self.take_present(rows)
         missing = rows == NOTHING
-        is_partial = bool(missing.any())
-        if is_partial and len(self.numbers) == 0:
+        if len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
             return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
         numbers = gather(self.numbers, rows)
-        if is_partial:
-            numbers[missing] = NOTHING
+        numbers[missing] = NOTHING
         return Binding(self.tables, numbers, None if self.type_index is None else gather(self.type_index, rows))
+
+    def take_present(self, rows: Numbers) -> Binding:
+        """Like `take`, if no row is `NOTHING`."""
+        type_index = None if self.type_index is None else gather(self.type_index, rows)
+        return Binding(self.tables, gather(self.numbers, rows), type_index)
 
     def part(self, first: int, last: int) -> Binding:
         """The binding for the rows from `first` to `last` (exclusive)."""
@@ -272,17 +285,28 @@ class Frame:
 
     def bind(self, name: str, binding: Binding) -> Frame:
         """A copy of the frame with one more variable."""
-        return replace(self, bindings={**self.bindings, name: binding}, _columns={})
+        return self._with({**self.bindings, name: binding}, self.paths)
 
     def bind_path(self, name: str, path: Path) -> Frame:
-        return replace(self, paths={**self.paths, name: path}, _columns={})
+        return self._with(self.bindings, {**self.paths, name: path})
+
+    def _with(
+        self,
+        bindings: Mapping[str, Binding],
+        paths: Mapping[str, Path],
+        columns: dict[tuple[str, str], pa.Array] | None = None,
+    ) -> Frame:
+        # The function `replace` of dataclasses takes ten times as long.
+        rest = self.origin, self.searching, self.fused, self.values, self.weight
+        return Frame(self.count, bindings, paths, *rest, {} if columns is None else columns)
 
     def only(self, names: frozenset[str]) -> Frame:
-        """A copy of the frame without the variables that are not in `names`."""
+        """A copy of the frame without the variables and values that are not in `names`."""
         bindings = {name: binding for name, binding in self.bindings.items() if name in names}
         paths = {name: path for name, path in self.paths.items() if name in names}
+        values = {name: values for name, values in self.values.items() if name in names}
         columns = {key: values for key, values in self._columns.items() if key[0] in names}
-        return replace(self, bindings=bindings, paths=paths, _columns=columns)
+        return replace(self, bindings=bindings, paths=paths, values=values, _columns=columns)
 
     def with_value(self, name: str, values: pa.Array) -> Frame:
         """A copy of the frame with one more value."""
@@ -294,16 +318,22 @@ class Frame:
 
     def take(self, rows: Numbers) -> Frame:
         """A frame with the given rows, which may be in any order and repeat."""
+        present = rows.min(initial=0) != NOTHING
         return Frame(
             len(rows),
-            {name: binding.take(rows) for name, binding in self.bindings.items()},
+            {name: b.take_present(rows) if present else b.take(rows) for name, b in self.bindings.items()},
             {name: path.take(rows) for name, path in self.paths.items()},
-            None if self.origin is None else np.where(rows == NOTHING, NOTHING, gather(self.origin, rows)),
+            self._origin_at(rows, present=present),
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
             _values_at(self.values, rows) if self.values else {},
             None if self.weight is None else gather(self.weight, rows),
         )
+
+    def _origin_at(self, rows: Numbers, *, present: bool) -> Numbers | None:
+        if self.origin is None or present:
+            return None if self.origin is None else gather(self.origin, rows)
+        return np.where(rows == NOTHING, NOTHING, self.origin[rows])
 
     def part(self, first: int, last: int) -> Frame:
         """The rows from `first` to `last` (exclusive)."""
@@ -325,43 +355,67 @@ class Frame:
     def merged(self, *, counting: bool) -> Frame:
         """The frame with fewer or no duplicate rows, in any order.
 
-        Duplicates are only removed if this is fast: if there are not many more possible rows than rows.
+        Duplicates are removed if this is fast: if there are not many more possible rows than rows, or if there are many
+        duplicates.
 
         Args:
             counting: whether the weight of a row becomes the sum of the weights of its duplicates.
         """
         if self.paths or self.fused or self.values or self.count < 2:
             return self
-        origins = 1 if self.origin is None else int(self.origin.max()) + 1
-        size = prod((origins, *(binding.key_count for binding in self.bindings.values())))
-        if not can_merge(size, self.count):
+        size = 1
+        columns = [b.numbers if b.type_index is None else b.keys()[0] for b in self.bindings.values()]
+        columns += [] if self.origin is None else [self.origin]
+        # The numbers of a part of the rows are often in a small range.
+        lows = [int(column.min()) for column in columns]
+        parts = [(column, low, int(column.max()) - low + 1) for column, low in zip(columns, lows, strict=True)]
+        for _, _, values in parts:
+            size *= values
+        by_key = can_merge(size, self.count)
+        if not by_key and (self.count < MIN_HASHED_ROWS or size > _LARGEST_KEY):
             return self
-        if self.weight is not None and float(self.weight.max()) * self.count > _MAX_SUM:
+        if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
             return self
-        rows, keys = np.full(size, NOTHING, np.int64), np.empty(self.count, np.int64)
-        for first, last in array_chunks(self.count):
-            keys[first:last] = self.part(first, last)._merge_keys()
-            rows[keys[first:last]] = np.arange(first, last)
-        rows = rows[rows != NOTHING]
-        if len(rows) == self.count:
+        result = np.zeros(self.count, np.int64)
+        for numbers, low, values in parts:
+            result *= values
+            result += numbers
+            result -= low
+        if not by_key:
+            share = distinct_share(result)
+            return self if share > MAX_DISTINCT_SHARE else self._hashed(result, share * self.count, counting=counting)
+        if counting:
+            # A sum of integers in floats is exact below `_EXACT_FLOAT`.
+            sums = np.bincount(result, self.weight, size)
+            found = np.flatnonzero(sums)
+        else:
+            there = np.zeros(size, bool)
+            there[result] = True
+            found = np.flatnonzero(there)
+        if len(found) == self.count:
             return self
-        found = self.take(rows)
-        if not counting:
-            return found
-        sums = np.zeros(size, np.int64)
-        for first, last in array_chunks(self.count):
-            weight = np.ones(last - first, np.int64) if self.weight is None else self.weight[first:last]
-            np.add.at(sums, keys[first:last], weight)
-        return replace(found, weight=sums.take(gather(keys, rows)))
+        weight = sums.take(found).astype(np.int64) if counting else None
+        if any(binding.type_index is not None for binding in self.bindings.values()):
+            rows = np.empty(size, np.int64)
+            rows[result] = np.arange(self.count)
+            return replace(self.take(rows.take(found)), weight=weight)
+        decoded = _decoded(found, parts)
+        return Frame(
+            len(found),
+            {
+                name: Binding(b.tables, numbers)
+                for (name, b), numbers in zip(self.bindings.items(), decoded, strict=False)
+            },
+            origin=None if self.origin is None else decoded[-1],
+            searching=self.searching,
+            weight=weight,
+        )
 
-    def _merge_keys(self) -> Numbers:
-        """An integer for each row that is equal for duplicate rows."""
-        keys = np.zeros(self.count, np.int64) if self.origin is None else self.origin.copy()
-        for binding in self.bindings.values():
-            numbers, size = binding.keys()
-            keys *= size
-            keys += numbers
-        return keys
+    def _hashed(self, keys: Numbers, expected: float, *, counting: bool) -> Frame:
+        """One row for each distinct key. The arguments are those of `hash_groups` and `merged`."""
+        rows, group = hash_groups(keys, expected)
+        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64) if counting else None
+        return replace(self.take(rows), weight=weight)
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
@@ -416,6 +470,19 @@ class Frame:
             return pa.array(score, mask=np.isnan(score))
         assert self.searching is not None, "these rows cannot be searched"
         return self.searching.values(expr, self.bindings[expr.field.var])
+
+
+def _decoded(keys: Numbers, parts: Sequence[tuple[Numbers, int, int]]) -> list[Numbers]:
+    """The numbers that keys were made of: for each column its lowest number, and the size of its range."""
+    found: list[Numbers] = []
+    for place, (_, low, values) in enumerate(reversed(parts)):
+        if place == len(parts) - 1:
+            found.append(keys + low)
+        else:
+            above = keys // values
+            found.append(keys - above * values + low)
+            keys = above
+    return found[::-1]
 
 
 def _values_at(values: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:

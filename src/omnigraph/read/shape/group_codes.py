@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema import Catalog, TypeKind
-from omnigraph.lang.schema.type_key import TypeKey
+from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.entity_table import EntityTable
@@ -105,7 +104,7 @@ def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
         case ir.Prop(var=var, name=name) if frame.bindings[var].type_index is None:
             table = frame.bindings[var].tables[0]
             # An edge type may have the same name as a node type.
-            declared = catalog.nodes.get(table.type_name) if TypeKey.parse(table.key).kind is TypeKind.NODE else None
+            declared = catalog.nodes.get(table.type_name) if table.is_node else None
             if declared is not None and declared.key == (name,):
                 return var if declared.properties[name].type.scalar in _SAME_TEXT else None
     return None

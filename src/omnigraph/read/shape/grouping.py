@@ -27,12 +27,16 @@ from omnigraph.read.shape.groups import Groups, aggregated, count_distinct, is_c
 from omnigraph.read.shape.numeric_columns import cached_numbers
 from omnigraph.read.shape.result_columns import FETCHED, ResultColumns, cast_to
 from omnigraph.read.shape.value_ranks import ValueRanks, plain_column, value_ranks
+from omnigraph.read.shape.weighted_sums import weighted_average, weighted_sum
 
 _COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX})
 """Aggregates whose result depends only on the order and equality of their arguments."""
 
 _COPIES = dict.fromkeys(AggregateFunction, 2) | {AggregateFunction.COLLECT: 3}
 """Copies of the argument of an aggregate in memory: all values, values without nulls, and for `collect` lists."""
+
+_WEIGHTED = {AggregateFunction.SUM: weighted_sum, AggregateFunction.AVG: weighted_average}
+"""Aggregates of integers that need the weights of rows."""
 
 _RANK_TYPE = ValueType(Scalar.I64, nullable=True)
 
@@ -111,11 +115,14 @@ def _replace_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
     if isinstance(expr, ir.Aggregate):
         return ir.Column(names.setdefault(expr, f"#{len(names)}"), expr.type)
     if isinstance(expr, tuple):
-        return tuple(_replace_aggregates(part, names) for part in expr)
-    if not is_dataclass(expr) or isinstance(expr, type):
+        replaced = tuple(_replace_aggregates(part, names) for part in expr)
+        return replaced if any(a is not b for a, b in zip(replaced, expr, strict=True)) else expr
+    if not is_dataclass(expr) or isinstance(expr, type | ValueType):
         return expr
     parts = {field.name: getattr(expr, field.name) for field in fields(expr)}
-    return replace(expr, **{name: _replace_aggregates(part, names) for name, part in parts.items()})
+    found = {name: _replace_aggregates(part, names) for name, part in parts.items()}
+    changed = {name: part for name, part in found.items() if part is not parts[name]}
+    return replace(expr, **changed) if changed else expr
 
 
 def _aggregate(
@@ -148,6 +155,11 @@ def _aggregate(
     values = cached_numbers(aggregate.arg, frame)
     if values is None:
         values = evaluate_in_chunks(argument, rows, context.request)
+    if weights is not None and (weighted := _WEIGHTED.get(aggregate.function)) and not aggregate.distinct:
+        if values.null_count:
+            there = values.is_valid().to_numpy(zero_copy_only=False)
+            groups, values, weights = groups.filter(there), values.drop_null(), weights[there]
+        return weighted(values, weights, groups)
     return aggregated(aggregate, values, groups, kinds)
 
 

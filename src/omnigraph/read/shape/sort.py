@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
-from omnigraph.read.columns.sort_keys import in_order
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.columns.sort_keys import Key, in_order
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.query.read_query import ReadQuery
@@ -47,14 +52,24 @@ class Sort:
         context = run.context
         if isinstance(rows, MatchRows):
             frame = top_ranked(run.query, rows.frame, context, self.offset, self.limit)
-            rows = MatchRows(frame, rows.weights)
-            chosen = in_order(match_keys(run.query, frame, context), frame.count, self.offset, self.limit)
+            rows, keys = MatchRows(frame, rows.weights), match_keys(run.query, frame, context)
+            if rows.weights is None:
+                chosen = in_order(keys, frame.count, self.offset, self.limit)
+            else:
+                chosen = self._repeated(keys, rows.weights)
         else:
             assert isinstance(rows, ResultColumns)
             chosen = in_order(group_keys(run.query, rows, context), rows.count, self.offset, self.limit)
         if not run.query.is_stage:
             context.budget.note_returned(len(chosen))
         return SelectedRows(rows, chosen)
+
+    def _repeated(self, keys: Sequence[Key], weights: Numbers) -> Numbers:
+        """The indices of the selected rows in order. A row that stands for several rows is selected several times."""
+        assert self.limit is not None, "rows get weights only if there is a limit"
+        end = self.offset + self.limit
+        first = in_order(keys, len(weights), 0, end)
+        return np.repeat(first, np.minimum(weights.take(first), end))[self.offset : end]
 
 
 def top_ranked(query: ReadQuery, frame: Frame, context: Context, offset: int, limit: int | None) -> Frame:

@@ -14,9 +14,9 @@ from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.read.budget.budget import Spending
+from omnigraph.read.columns.column_codes import column_ranks, ranks_from_one
 from omnigraph.read.columns.entity_table import EntityTable
-from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
-from omnigraph.read.columns.sort_keys import ranks
+from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers
 from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.rows.size_estimates import column_bytes
 from omnigraph.read.shape.group_codes import Codes
@@ -79,7 +79,7 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
     few = binding.take(groups.first)
     budget.need(_COPIES * column_bytes(few, name))
     values = few.values(name)
-    found = _ranks_from_one(values)
+    found = ranks_from_one(values)
     return ValueRanks(
         _with_nulls(found.take(groups.of_row)),
         lambda numbers: values.take(_first_positions(found, numbers)),
@@ -87,27 +87,13 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
 
 
 def _cached_ranks(table: EntityTable, name: str, numbers: Numbers) -> ValueRanks:
-    with table.slot(f"ranks of {name}") as slot:
-        kept: Integers = slot.keep(_column_ranks(table.whole(name))) if slot.value is None else slot.value
+    kept = column_ranks(table, name)
     of_row = kept.take(numbers, mode="wrap").astype(np.int64)
 
     def values(wanted: pa.Array) -> pa.Array:
         return table.column(name).take(_first_positions(kept[:-1], wanted))
 
     return ValueRanks(_with_nulls(of_row), values)
-
-
-def _column_ranks(values: pa.Array) -> Integers:
-    # The additional last element is the rank for `NOTHING` (-1), which stands for null.
-    found = np.append(_ranks_from_one(values), 0)
-    return narrow(found, int(found.max()) + 1)
-
-
-def _ranks_from_one(values: pa.Array) -> Numbers:
-    """Ranks of values from 1; 0 for null."""
-    found = ranks(values) + 1
-    found[values.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
 
 
 def _with_nulls(found: Numbers) -> pa.Array:

@@ -1,7 +1,11 @@
 """Adjacency lists in CSR form: the edges of a type, grouped by the node at one end."""
 
+# See docs/decisions/0271-one-filter-of-all-edges.md
+# See docs/decisions/0262-parallel-edges-are-searched-for-once.md
+
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
@@ -20,23 +24,20 @@ _NUMBERS_PER_EDGE = 5
 CHUNK_EDGES = 1 << 18
 """Number of edges per chunk when values are summed over edges."""
 
-CHUNK_PAIRS = 1 << 19
-"""Number of pairs of nodes per chunk when their edges are searched."""
-
-MIN_MARKED_PAIRS = 512
-"""Fewer pairs of nodes than this are searched one by one."""
-
-MAX_MARKED_EDGES_PER_PAIR = 4
-"""If the near nodes have more edges than this per pair of nodes, the pairs are searched one by one."""
-
-_MARKS_PER_EDGE = 32
-"""Minimum number of marks per marked edge. About one in this many pairs without an edge finds a mark."""
-
-MIN_MARK_BITS, MAX_MARK_BITS = 16, 24
-"""Smallest and largest number of bits of a hash: 2 to this power is the number of marks."""
+CHUNK_PAIRS = 1 << 16
+"""Number of pairs of nodes per chunk when their edges are searched. The arrays of a chunk fit the processor cache."""
 
 MAX_MATRIX_PAIRS = 1 << 25
 """If there are at most this many pairs of nodes, edges are tested in an array of all pairs."""
+
+FILTER_BITS_PER_EDGE = 16
+"""Minimum number of bits per edge of the filter of all edges (see `Adjacency.edge_filter`)."""
+
+MAX_FILTER_BITS = 28
+"""Maximum size of the filter: 2 to this power is the number of its bits."""
+
+PAIRS_PER_EDGE_RATIO = 8
+"""The matrix or the filter is made when one pair for every so many edges has been searched."""
 
 COLUMN_RATIO = 8
 """Neighbours are read from a column if at least one in `COLUMN_RATIO` nodes is asked for (see `Adjacency.column`)."""
@@ -105,8 +106,8 @@ class EdgeLists:
         return low
 
     def joins(self, near: Integers, far: Integers) -> Mask:
-        """Mask of the pairs of nodes that at least one edge joins. It is faster if equal near nodes are adjacent."""
-        found = np.empty(len(near), bool)
+        """Mask of the pairs of nodes that at least one edge joins."""
+        found: Mask = np.empty(len(near), bool)
         for first in range(0, len(near), CHUNK_PAIRS):
             checkpoint()
             part = slice(first, first + CHUNK_PAIRS)
@@ -114,37 +115,7 @@ class EdgeLists:
         return found
 
     def _joins(self, near: Integers, far: Integers) -> Mask:
-        """Like `joins`, with a hash filter: edges of the near nodes set marks, and pairs without a mark have no edge.
-
-        The few pairs that find a mark are searched in the sorted edges.
-        """
-        if len(near) < MIN_MARKED_PAIRS:
-            return self._between(near, far)
-        # A run is a range of adjacent pairs with the same near node.
-        begins = np.concatenate([[0], np.flatnonzero(near[1:] != near[:-1]) + 1])
-        nodes = near.take(begins).astype(np.int64)
-        begin, end = self.ranges(nodes)
-        edges = int((end - begin).sum())
-        if edges > MAX_MARKED_EDGES_PER_PAIR * len(near):
-            return self._between(near, far)
-        degree, known = self.neighbours_of(nodes)
-        bits = min(max((_MARKS_PER_EDGE * edges).bit_length(), MIN_MARK_BITS), MAX_MARK_BITS)
-        runs = np.arange(len(nodes), dtype=np.uint32) * np.uint32(0x9E3779B1)
-        marks = np.zeros(1 << bits, bool)
-        marks[_hashes(np.repeat(runs, degree), known, bits)] = True
-        lengths = np.diff(begins, append=len(near))
-        maybe = np.flatnonzero(marks.take(_hashes(np.repeat(runs, lengths), far, bits)))
-        # Edges are sorted by run and far node, so their keys are sorted.
-        size = max(int(known.max(initial=0)), int(far.max(initial=0))) + 1
-        keys = np.repeat(np.arange(0, len(nodes) * size, size), degree) + known
-        wanted = (np.searchsorted(begins, maybe, "right") - 1) * size + far.take(maybe)
-        at = np.searchsorted(keys, wanted)
-        found: Mask = np.zeros(len(near), bool)
-        if len(keys):
-            found[maybe] = keys.take(at, mode="clip") == wanted
-        return found
-
-    def _between(self, near: Integers, far: Integers) -> Mask:
+        """Like `joins`, for one chunk of pairs. Each pair is searched in the sorted edges."""
         return self.between(near.astype(np.int64), far.astype(np.int64))[0] > 0
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
@@ -155,6 +126,18 @@ class EdgeLists:
         far, owner = self.far(places), np.repeat(np.arange(len(nodes)), degree)
         again = (far[1:] == far[:-1]) & (owner[1:] == owner[:-1])
         return degree - np.bincount(owner[1:][again], minlength=len(nodes))
+
+    def counts_where(self, nodes: Numbers, allowed: Mask, *, distinct: bool) -> Numbers:
+        """Like `counts`, only for the neighbours that a mask allows, by node number."""
+        degree, far = self.neighbours_of(nodes)
+        kept = allowed.take(far)
+        if distinct and len(far):
+            owner = np.repeat(np.arange(len(nodes)), degree)
+            kept[1:] &= (far[1:] != far[:-1]) | (owner[1:] != owner[:-1])
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+        last = np.cumsum(degree)
+        found: Numbers = before.take(last) - before.take(last - degree)
+        return found
 
 
 class Adjacency(EdgeLists):
@@ -175,6 +158,8 @@ class Adjacency(EdgeLists):
         self.others = others
         self._edge = edge
         self._asked_about_loops = 0
+        self._searched_pairs = 0
+        self._asked_about_repeated = 0
 
     @cached_property
     def edge(self) -> Integers:
@@ -235,20 +220,52 @@ class Adjacency(EdgeLists):
             return np.diff(begin), self.neighbour[int(begin[0]) : int(begin[-1])]
         return super().neighbours_of(nodes)
 
-    def joins(self, near: Integers, far: Integers) -> Mask:
+    def _joins(self, near: Integers, far: Integers) -> Mask:
+        """Like `joins`, for one chunk: in the column, in the matrix of all pairs, or in the filter of all edges."""
         column = self.column_for(len(near))
-        if column is None and (len(near) < MIN_MARKED_PAIRS or self.matrix is None):
-            return super().joins(near, far)
-        found: Mask = np.empty(len(near), bool)
-        for first in range(0, len(near), CHUNK_PAIRS):
-            checkpoint()
-            part = slice(first, first + CHUNK_PAIRS)
-            if column is not None:
-                np.equal(column.take(near[part]), far[part], out=found[part])
-            else:
-                assert self.matrix is not None
-                found[part] = self.matrix.take(near[part] * np.int64(self.others) + far[part])
+        if column is not None:
+            same: Mask = column.take(near) == far
+            return same
+        self._searched_pairs += len(near)
+        is_worth_it = self._searched_pairs * PAIRS_PER_EDGE_RATIO >= self.size > 0
+        if is_worth_it and self.matrix is not None:
+            return self.matrix.take(near * np.int64(self.others) + far)
+        return self._filtered(near, far) if is_worth_it else super()._joins(near, far)
+
+    def _filtered(self, near: Integers, far: Integers) -> Mask:
+        """Like `joins`: pairs that pass the filter are searched in the sorted edges."""
+        bits, filter_ = self._filter_bits, self.edge_filter
+        hashes = _hashes(near, far, bits)
+        bytes_ = filter_.take(hashes >> np.uint32(3))
+        hashes &= np.uint32(7)
+        bytes_ >>= hashes.astype(np.uint8)
+        bytes_ &= np.uint8(1)
+        maybe = np.flatnonzero(bytes_)
+        found: Mask = np.zeros(len(near), bool)
+        found[maybe] = super()._joins(near.take(maybe), far.take(maybe))
         return found
+
+    @cached_property
+    def edge_filter(self) -> npt.NDArray[np.uint8]:
+        """A hash filter of all edges, one bit per hash, eight in a byte. A pair whose bit is not set has no edge."""
+        bits = self._filter_bits
+        marks = np.zeros(1 << bits, bool)
+        for first in range(0, self.nodes, CHUNK_EDGES):
+            checkpoint()
+            last = min(first + CHUNK_EDGES, self.nodes)
+            owners = np.repeat(np.arange(first, last), self.degree[first:last])
+            far = self.neighbour[int(self.first[first]) : int(self.first[last])]
+            marks[_hashes(owners, far, bits)] = True
+        return np.packbits(marks, bitorder="little")
+
+    @property
+    def _filter_bits(self) -> int:
+        return min(max((FILTER_BITS_PER_EDGE * self.size).bit_length(), 3), MAX_FILTER_BITS)
+
+    def counts_where(self, nodes: Numbers, allowed: Mask, *, distinct: bool) -> Numbers:
+        if int(self.degree.take(nodes).sum()) < self.size:
+            return super().counts_where(nodes, allowed, distinct=distinct)
+        return self.sums(allowed, distinct=distinct).take(nodes)
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
         """For each near node, the sum of the values of its neighbours.
@@ -280,6 +297,25 @@ class Adjacency(EdgeLists):
         again[self.first[:-1][self.degree > 0]] = False
         places: Numbers = np.flatnonzero(again)
         return places, np.searchsorted(self.first, places, "right") - 1
+
+    def may_repeat(self, edges: float) -> bool:
+        """Whether some of the edges may be parallel.
+
+        All edges are examined once, as soon as the reads together asked about as many edges. Until then it is True.
+
+        Args:
+            edges: number of edges that the caller would have to examine.
+        """
+        if "_repeated" not in self.__dict__:
+            self._asked_about_repeated += math.ceil(edges)
+            if self._asked_about_repeated <= self.size:
+                return True
+        return len(self._repeated[0]) > 0
+
+    def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
+        begin, degree = self.ranges(nodes)
+        degree -= begin
+        return super().counts(nodes, distinct=True) if distinct and self.may_repeat(int(degree.sum())) else degree
 
     @cached_property
     def neighbours(self) -> Numbers:
@@ -314,11 +350,15 @@ class Adjacency(EdgeLists):
         return found
 
 
-def _hashes(run: npt.NDArray[np.uint32], far: Integers, bits: int) -> npt.NDArray[np.uint32]:
-    """A hash of each pair of numbers, with the given number of bits. `run` is a hash of the first number."""
-    found = far.astype(np.uint32)
-    found *= np.uint32(0x85EBCA77)
-    found ^= run
+def _hashes(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint32]:
+    """A hash of each pair of nodes, with the given number of bits."""
+    found = near.astype(np.uint32)
+    found *= np.uint32(0x9E3779B1)
+    other = far.astype(np.uint32)
+    other *= np.uint32(0x85EBCA77)
+    found ^= other
+    found ^= found >> np.uint32(15)
+    found *= np.uint32(0x2C1B3C6D)
     found >>= np.uint32(32 - bits)
     return found
 

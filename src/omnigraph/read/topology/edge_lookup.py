@@ -227,11 +227,15 @@ class IndexedEdges:
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
         """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
-        return (
-            self._few.counts(nodes, distinct=distinct)
-            if self._knows(nodes)
-            else self.whole.counts(nodes, distinct=distinct)
-        )
+        return (self._few if self._knows(nodes) else self.whole).counts(nodes, distinct=distinct)
+
+    def counts_where(self, nodes: Numbers, allowed: Mask, *, distinct: bool) -> Numbers:
+        """Like `counts`, only for the neighbours that a mask allows, by node number."""
+        return (self._few if self._knows(nodes) else self.whole).counts_where(nodes, allowed, distinct=distinct)
+
+    def may_repeat(self, edges: float) -> bool:
+        """Whether some of the edges may be parallel. Edges that are looked up are not examined."""
+        return True
 
     def looping(self, nodes: Numbers) -> Mask:
         """Mask of the given nodes that have a self-loop. The nodes at both ends must have the same type."""

@@ -52,6 +52,7 @@ class Topologies:
         self._catalog = catalog
         self._files = files or process_files()
         self._made: dict[str, Topology] = {}
+        self._skews: dict[tuple[tuple[str, bool], tuple[str, bool]], float] = {}
 
     def of(self, edge: str) -> Topology:
         """The topology of an edge type: from memory or disk, updated incrementally, or built from tables."""
@@ -80,6 +81,8 @@ class Topologies:
             one: an edge type, and whether its edges are grouped by target node; else by source node.
             other: the same for the other edge type.
         """
+        if (one, other) in self._skews:
+            return self._skews[one, other]
         first, second = self.known(one[0]), self.known(other[0])
         if first is None or second is None:
             return None
@@ -89,6 +92,7 @@ class Topologies:
             found = _Skew(_skew(first.into if one[1] else first.out, second.into if other[1] else second.out))
             self._tables.cache.keep(key, found)
         assert isinstance(found, _Skew)
+        self._skews[one, other] = found.factor
         return found.factor
 
     def make_all(self) -> None:
