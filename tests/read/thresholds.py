@@ -43,6 +43,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "SAMPLES_PER_BOUND": (1, 8),
         "BLOCK_ROWS": (2, 64),
         "MIN_BLOCKS_PER_RESULT": (1, 4),
+        "NUMBERS_PER_ROW": (0, 4, 100),
     },
     "match.candidates": {"SPARSE_RATIO": (0, 16, 10**6), "MAX_EXACT_COUNT_NODES": (0, 2, 20_000)},
     "shape.group_codes": {
@@ -54,7 +55,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "match.meet": {"CHUNK_PATHS": (1, 5, 1 << 19), "MIN_MARK_BITS": (1, 12), "MAX_MARK_BITS": (1, 24)},
     "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
     "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
-    "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16)},
+    "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16), "MAX_HASHED_SHARE": (0.0, 0.25, 1.0)},
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6), "MIN_REPLANNED_COST_EDGES": (0.0, 20_000.0)},
     "match.parts": {
         "PART_ROWS": (1, 5, 1 << 19),
@@ -88,6 +89,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6), "SEARCH_RATIO": (0, 16, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
     "plan.plan_rank": {"MIN_FULL_MATCH_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
+    "match.rank": {"SAFETY_FACTOR": (0.01, 1, 2)},
     "match.block_value": {"CHUNK_ROWS": (1, 5, 1 << 20), "MAX_CHUNKS": (1, 1000)},
     "match.scan": {"CHUNK_ROWS": (1, 5, 1 << 19)},
     "plan.join_order": {
@@ -107,7 +109,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},
     "search.entities": {"SLOTS_PER_ROW": (0, 8)},
     "search.fusion": {"MAX_EARLY_ENTITIES": (1, 10**9), "KNOWN_FACTOR": (0.001, 0.01, 1.25)},
-    "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48)},
+    "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48), "SAMPLE_RATIO": (1, 3, 16)},
     "search.word_store": {"MIN_SAVED_TOKENS": (0, 1_000_000), "SAVED_CHANGE_RATIO": (1, 20, 10**6)},
     "search.vector_sketch": {"MIN_DIMENSIONS": (1, 32)},
     "search.search": {"SPARSE_RATIO": (0, 1, 8, 10**6), "MIN_INDEXED_ENTITIES": (0, 100_000), "SPARSE_READS": (1, 16)},

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
+from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
@@ -378,9 +379,11 @@ class Frame:
             return self
         result = np.zeros(self.count, np.int64)
         for numbers, low, values in parts:
+            checkpoint()
             result *= values
             result += numbers
             result -= low
+        checkpoint()
         if not by_key:
             share = distinct_share(result)
             return self if share > MAX_DISTINCT_SHARE else self._hashed(result, share * self.count, counting=counting)
@@ -392,6 +395,7 @@ class Frame:
             there = np.zeros(size, bool)
             there[result] = True
             found = np.flatnonzero(there)
+        checkpoint()
         if len(found) == self.count:
             return self
         weight = sums.take(found).astype(np.int64) if counting else None

@@ -14,6 +14,7 @@ import numpy as np
 from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import Integers, Numbers
 from omnigraph.read.columns.sorting import in_order
 from omnigraph.read.columns.stoppable import array_chunks, changes, occurrences
@@ -24,6 +25,9 @@ MARKS_PER_ROW = 8
 
 MIN_MARKS = 1 << 16
 """There may always be this number of marks, even if there are few rows."""
+
+MAX_HASHED_SHARE = 0.25
+"""If at most this fraction of the pairs is expected to be distinct, duplicates are removed before sorting."""
 
 _WORD_BYTES = 8
 
@@ -115,6 +119,9 @@ def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers]
         keys = of_row * size + codes
     else:
         keys = _pairs(rows, group, values)
+    share = distinct_share(keys)
+    if share <= MAX_HASHED_SHARE:
+        keys = keys.take(hash_groups(keys, share * len(keys))[0])
     keys = in_order(keys.view(np.uint64)).view(np.int64)
     return occurrences(keys[changes(keys)] // max(size, 1), groups)
 
