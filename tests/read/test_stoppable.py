@@ -42,7 +42,7 @@ OPERATIONS: dict[str, tuple[Callable[[], object], object]] = {
 def test_chunks_do_not_change_the_result(thresholds: Thresholds, name: str, size: int) -> None:
     operation, expected = OPERATIONS[name]
     thresholds(stoppable, ARRAY_CHUNK_ROWS=size)
-    thresholds(sorting, SORT_CHUNK_ROWS=size, MAX_UNPACKED_ROWS=0)
+    thresholds(sorting, SORT_CHUNK_ROWS=size, MAX_UNPACKED_ROWS=0, NUMBERS_PER_ROW=0)
     assert np.array_equal(operation(), expected)  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def test_chunks_do_not_change_the_result(thresholds: Thresholds, name: str, size
 def test_a_cancelled_read_stops_between_chunks(thresholds: Thresholds, name: str) -> None:
     operation, _ = OPERATIONS[name]
     thresholds(stoppable, ARRAY_CHUNK_ROWS=1)
-    thresholds(sorting, SORT_CHUNK_ROWS=1, MAX_UNPACKED_ROWS=0)
+    thresholds(sorting, SORT_CHUNK_ROWS=1, MAX_UNPACKED_ROWS=0, NUMBERS_PER_ROW=0)
     checks = 3 if name == "occurrences" else ROWS // 2  # its chunks are at least four times as long as its result
     with Spending(Budget(seconds=None), Countdown(checks)).running(), pytest.raises(CancelledError):
         operation()
