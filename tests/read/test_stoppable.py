@@ -14,23 +14,9 @@ from omnigraph.read.budget import Budget, Spending
 from omnigraph.read.columns import sorting, stoppable
 from omnigraph.read.columns.sorting import groups_of, order_of
 from omnigraph.read.columns.stoppable import changes, gather, join_arrays, occurrences, running_counts, scatter
-from omnigraph.read.rows.frame import Binding, Frame
 
 ROWS = 100
 NUMBERS = np.random.default_rng(2).integers(0, 7, ROWS)
-
-
-class _Table:
-    """Stands for an entity table: only its size matters here."""
-
-    slots = 7
-
-
-def merged() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    frame = Frame(ROWS, {"a": Binding((_Table(),), NUMBERS)})  # type: ignore[arg-type]
-    found = frame.merged(counting=True)
-    assert found.weight is not None
-    return found.weight
 
 
 def scattered() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -48,7 +34,6 @@ OPERATIONS: dict[str, tuple[Callable[[], object], object]] = {
     "occurrences": (lambda: occurrences(NUMBERS, 7), np.bincount(NUMBERS)),
     "order": (lambda: order_of(NUMBERS, -NUMBERS), np.argsort(NUMBERS, kind="stable")),
     "groups": (lambda: groups_of(NUMBERS)[1], np.unique(NUMBERS, return_inverse=True)[1]),
-    "merged rows": (merged, np.bincount(NUMBERS)),
 }
 
 
@@ -57,7 +42,7 @@ OPERATIONS: dict[str, tuple[Callable[[], object], object]] = {
 def test_chunks_do_not_change_the_result(thresholds: Thresholds, name: str, size: int) -> None:
     operation, expected = OPERATIONS[name]
     thresholds(stoppable, ARRAY_CHUNK_ROWS=size)
-    thresholds(sorting, SORT_CHUNK_ROWS=size, MAX_UNPACKED_ROWS=0)
+    thresholds(sorting, SORT_CHUNK_ROWS=size, MAX_UNPACKED_ROWS=0, NUMBERS_PER_ROW=0)
     assert np.array_equal(operation(), expected)  # type: ignore[arg-type]
 
 
@@ -65,7 +50,7 @@ def test_chunks_do_not_change_the_result(thresholds: Thresholds, name: str, size
 def test_a_cancelled_read_stops_between_chunks(thresholds: Thresholds, name: str) -> None:
     operation, _ = OPERATIONS[name]
     thresholds(stoppable, ARRAY_CHUNK_ROWS=1)
-    thresholds(sorting, SORT_CHUNK_ROWS=1, MAX_UNPACKED_ROWS=0)
+    thresholds(sorting, SORT_CHUNK_ROWS=1, MAX_UNPACKED_ROWS=0, NUMBERS_PER_ROW=0)
     checks = 3 if name == "occurrences" else ROWS // 2  # its chunks are at least four times as long as its result
     with Spending(Budget(seconds=None), Countdown(checks)).running(), pytest.raises(CancelledError):
         operation()

@@ -13,7 +13,6 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "topology.adjacency": {
         "CHUNK_EDGES": (1, 3, 1 << 18),
         "CHUNK_PAIRS": (1, 7, 1 << 16),
-        "FILTER_BITS_PER_EDGE": (0, 1, 16),
         "PAIRS_PER_EDGE_RATIO": (0, 8, 10**9),
         "COLUMN_RATIO": (0, 8, 10**9),
         "MAX_MATRIX_PAIRS": (-1, 1 << 25),
@@ -138,8 +137,9 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
 
 FORMAT_CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.numbering": {"MAX_SLOTS_PER_ENTITY": (1, 2, 4)},
+    "topology.adjacency": {"FILTER_BITS_PER_EDGE": (0, 1, 16)},
 }
-"""Values of thresholds on which derived files depend. All reads of a graph need the same ones."""
+"""Values of thresholds on which derived files or cached arrays depend. All reads of a graph need the same ones."""
 
 
 @contextmanager
