@@ -23,6 +23,13 @@ from omnigraph.storage.uri import GraphUri
 _LOCK = f"{INTERNAL}lock"
 _TEMPORARY = f"{INTERNAL}tmp-"
 _STALE_SECONDS = 3600
+
+LOCK_WAIT_SECONDS = 60.0
+"""Maximum time to wait for the lock of a directory."""
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.0002, 0.01
+"""First and longest pause between two attempts to take a lock."""
+
 _FILES = f"{INTERNAL}files"
 """Directory for incomplete files. They are renamed into table directories, in which this store must not leave files of
 its own.
@@ -374,7 +381,7 @@ def _locked(directory: str) -> Iterator[None]:
     while True:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, directory)
             try:
                 if _has_name(descriptor, name):
                     yield
@@ -384,6 +391,30 @@ def _locked(directory: str) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
+
+
+def _lock(descriptor: int, directory: str) -> None:
+    """Take a lock, and wait until it is free.
+
+    Locks are held for milliseconds. But a process that is stopped (`SIGSTOP`, a suspended job) keeps its locks, so the
+    wait has an end.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StorageError(
+                    f"another process has locked this directory for more than {LOCK_WAIT_SECONDS:g} seconds",
+                    kind=StorageErrorKind.TRANSIENT,
+                    uri=directory,
+                    hint="if a process that writes to this graph is stopped, continue or end it; then try again",
+                ) from None
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 def _has_name(descriptor: int, name: str) -> bool:
