@@ -6,11 +6,13 @@ from unittest.mock import patch
 
 import pytest
 from tests.read.test_hard_reads import edge, loaded, node, rows
+from tests.thresholds import Thresholds
 
 from omnigraph import Budget, Cancellation
 from omnigraph.errors import BudgetExceededError, CancelledError
 from omnigraph.graph import Graph
 from omnigraph.read.match import block_value
+from omnigraph.read.plan import plan_candidates
 
 SCHEMA = """
 interface Named { name: String? }
@@ -67,8 +69,54 @@ def ids(graph: Graph, condition: str, head: str = "()", params: dict[str, object
         ("not { $p knows $q  exists { $q knows $q } }", "d"),
     ],
 )
-def test_a_block_is_a_value(graph: Graph, condition: str, expected: str) -> None:
+@pytest.mark.parametrize("gain", [0.0, 1.0, 10.0**9], ids=["on candidates", "by cost", "for each row"])
+def test_a_block_is_a_value(graph: Graph, thresholds: Thresholds, condition: str, expected: str, gain: float) -> None:
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=gain, MIN_EXCLUDE_COST_EDGES=0.0)
     assert ids(graph, condition) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("exists { $p knows $q }", True),
+        ("count { $p knows $q } > $p.n", True),
+        ("count { $q knows $p } >= count { $p knows $q }", True),
+        ("exists { $p knows $q  $q.n > $p.n }", True),  # its rows are matched, for each candidate
+        ("not { $p knows $q  $q.n > $p.n }", True),
+        ("exists { $p knows $q } or $r.n = 1", False),  # it depends on two variables
+        ("exists { $p knows $r }", False),
+    ],
+)
+def test_conditions_on_blocks_of_one_variable_choose_candidates(
+    graph: Graph, thresholds: Thresholds, condition: str, expected: bool
+) -> None:
+    text = f"match {{ $p knows $r  {condition} }} return {{ $p.id, $r.id }}"
+    found = []
+    for gain in (0.0, 10.0**9):
+        thresholds(plan_candidates, MIN_EXCLUDE_GAIN=gain, MIN_EXCLUDE_COST_EDGES=0.0)
+        found.append(rows(graph, text))
+        plan = str(graph.explain(f"query q() {{ {text} }}"))
+        on_candidates = any(line.startswith(("include $p", "exclude $p")) for line in plan.splitlines())
+        assert on_candidates == (expected and not gain)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("value", ["exists { $p likes $x }", "count { $p knows $x  $x knows $y }"])
+def test_values_of_rows_are_counted_for_each_node(graph: Graph, thresholds: Thresholds, value: str) -> None:
+    compared = value if value.startswith("exists") else f"{value} > 1"
+    text = f"match {{ $p knows $r  ({compared} or $r.n = 2) }} return {{ $p.id, $r.id, ({value}) as v }}"
+    found = []
+    for gain in (0.0, 10.0**9):
+        thresholds(plan_candidates, MIN_EXCLUDE_GAIN=gain)
+        found.append(rows(graph, text))
+        assert ("for each $p as value(#1), $" in str(graph.explain(f"query q() {{ {text} }}"))) == (not gain)
+    assert found[0] == found[1]
+
+
+def test_values_in_the_result_are_computed_for_rows(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=0.0)
+    text = "match { $p: P  count { $p knows $q } > 0 } return { $p.id, count { $p knows $q } as n }"
+    assert rows(graph, text) == [["a", 2], ["b", 1], ["c", 1]]
 
 
 def test_parameters_inside_a_block(graph: Graph) -> None:
@@ -116,6 +164,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 BUSY = "match { $p: P  $p.n < 500 or count { $p knows $q  $q knows $r  $r.n < 100 } > 20 } return { count(*) as n }"
 
 
+@pytest.fixture
+def for_each_row(thresholds: Thresholds) -> None:
+    """Blocks are matched for each row, not counted for each candidate."""
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=10.0**9)
+
+
+@pytest.mark.usefixtures("for_each_row")
 def test_chunks_do_not_change_the_answer(many: Graph) -> None:
     whole = rows(many, BUSY)
     with patch.object(block_value, "CHUNK_ROWS", 100), patch.object(block_value, "MAX_CHUNKS", 1000):
@@ -123,6 +178,7 @@ def test_chunks_do_not_change_the_answer(many: Graph) -> None:
     assert many.query(f"query q() {{ {BUSY} }}", budget=Budget(memory=400_000)).to_pylist() == [{"n": whole[0][0]}]
 
 
+@pytest.mark.usefixtures("for_each_row")
 def test_a_block_counts_in_the_budget_and_can_be_cancelled(many: Graph) -> None:
     with pytest.raises(BudgetExceededError):
         many.query(f"query q() {{ {BUSY} }}", budget=Budget(rows=20_000))
@@ -132,6 +188,7 @@ def test_a_block_counts_in_the_budget_and_can_be_cancelled(many: Graph) -> None:
         many.query(f"query q() {{ {BUSY} }}", cancel=cancel)
 
 
+@pytest.mark.usefixtures("for_each_row")
 def test_explain_shows_the_block(many: Graph) -> None:
     for analyze in (False, True):
         text = str(many.explain(f"query q() {{ {BUSY} }}", analyze=analyze))

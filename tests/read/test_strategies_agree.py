@@ -28,7 +28,7 @@ from omnigraph.read.columns import entity_table
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.context.views import Views
 from omnigraph.read.match import index_lookup, meet, parts
-from omnigraph.read.plan import join_order, planner
+from omnigraph.read.plan import join_order, plan_candidates, planner
 from omnigraph.read.topology import edge_lookup, topologies, topology
 from omnigraph.read.topology.topologies import Topologies
 
@@ -251,8 +251,8 @@ def _listing(patch: Patch) -> None:
 def _subtracting(patch: Patch) -> None:
     """Inequalities and negated edges are always counted by subtraction, negated blocks always on candidates."""
     patch.setattr(planner, "MIN_SUBTRACT_GAIN", 0.0)
-    patch.setattr(planner, "MIN_EXCLUDE_GAIN", 0.0)
-    patch.setattr(planner, "MIN_EXCLUDE_COST_EDGES", 0.0)
+    patch.setattr(plan_candidates, "MIN_EXCLUDE_GAIN", 0.0)
+    patch.setattr(plan_candidates, "MIN_EXCLUDE_COST_EDGES", 0.0)
 
 
 def _meeting(patch: Patch) -> None:

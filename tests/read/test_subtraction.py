@@ -12,7 +12,7 @@ from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.read.plan import planner
+from omnigraph.read.plan import plan_candidates, planner
 
 SCHEMA = """
 node Person { name: String @key age: I64 }
@@ -74,9 +74,11 @@ RETURNS = [
 @pytest.mark.parametrize("returned", RETURNS)
 def test_subtraction_and_enumeration_agree(graph: Graph, thresholds: Thresholds, match: str, returned: str) -> None:
     text = f"query q() {{ match {{ {match} }} {returned} }}"
-    thresholds(planner, MIN_SUBTRACT_GAIN=10**9, MIN_EXCLUDE_GAIN=10**9)
+    thresholds(planner, MIN_SUBTRACT_GAIN=10**9)
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=10**9)
     expected = graph.query(text).to_pylist()
-    thresholds(planner, MIN_SUBTRACT_GAIN=0.0, MIN_EXCLUDE_GAIN=0.0)
+    thresholds(planner, MIN_SUBTRACT_GAIN=0.0)
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=0.0)
     assert graph.query(text).to_pylist() == expected
     assert expected
 

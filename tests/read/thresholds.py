@@ -61,12 +61,8 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_PARALLEL_ROWS": (0, 1 << 20),
         "MIN_PARALLEL_BYTES": (0, 128 << 20),
     },
-    "plan.planner": {
-        "MIN_SUBTRACT_GAIN": (0.0, 1.0, 10**9),
-        "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0),
-        "MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9),
-        "MIN_EXCLUDE_COST_EDGES": (0.0, 20_000.0),
-    },
+    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 1.0, 10**9), "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0)},
+    "plan.plan_candidates": {"MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9), "MIN_EXCLUDE_COST_EDGES": (0.0, 20_000.0)},
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
         "MIN_GAIN": (0.0, 2.0),

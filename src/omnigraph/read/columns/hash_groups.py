@@ -4,6 +4,8 @@ In each pass, the slot of a hash belongs to one of the keys with this hash, and 
 other keys are left for the next pass, which uses another hash.
 """
 
+# See docs/decisions/0272-many-duplicates-are-merged-by-hashing.md
+
 from __future__ import annotations
 
 import numpy as np

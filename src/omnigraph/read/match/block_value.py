@@ -16,6 +16,8 @@ from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sorting import groups_of
 from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.candidate_values import matches_by_node
+from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import BlockRun, Operator, Pipeline
 from omnigraph.read.query.block import ValueBlock
 from omnigraph.read.rows.frame import Frame
@@ -79,7 +81,11 @@ class BlockValueOf(Operator):
         start = replace(few, origin=np.arange(few.count), weight=None)
         found = run.match.refit(self.pipeline, few.count).execute(start, run.match)
         assert found.origin is not None
-        return np.bincount(found.origin, minlength=few.count)
+        if found.weight is None:
+            return np.bincount(found.origin, minlength=few.count)
+        counts = np.zeros(few.count, np.int64)
+        np.add.at(counts, found.origin, found.weight)
+        return counts
 
     def _combinations(self, frame: Frame) -> tuple[Numbers, Numbers]:
         """For each distinct combination of the outer variables its first row, and for each row its combination."""
@@ -94,3 +100,47 @@ class BlockValueOf(Operator):
         size = max(int(CHUNK_ROWS / max(each, 1.0)), -(-count // MAX_CHUNKS), 1)
         for begin in range(0, count, size):
             yield begin, min(begin + size, count)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedValueOf(Operator):
+    """Like `BlockValueOf`, for a block that refers to one variable.
+
+    Its matches are counted for all candidates of the variable, from the degrees of nodes.
+    """
+
+    value: ValueBlock
+    variable: str
+    count: Count
+
+    @property
+    def name(self) -> OperatorName:
+        exists = self.value.function is ir.BlockFunction.EXISTS
+        return OperatorName.EXISTS if exists else OperatorName.COUNT_BLOCK
+
+    @property
+    def text(self) -> str:
+        return f"for each ${self.variable} as value({self.value.name}), {self.count.text}"
+
+    @property
+    def reason(self) -> str:
+        return self.count.reason
+
+    @property
+    def binds(self) -> frozenset[str]:
+        return frozenset({self.value.name})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.variable})
+
+    @property
+    def inner(self) -> Pipeline:
+        return self.count.rest
+
+    def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        run.context.budget.spend(frame.count, columns=2)
+        matches = matches_by_node(run.candidates, self.variable, self.count, run.match)
+        of_row = matches.take(frame.bindings[self.variable].numbers)
+        exists = self.value.function is ir.BlockFunction.EXISTS
+        return frame.with_value(self.value.name, pa.array(of_row > 0 if exists else of_row))

@@ -23,7 +23,7 @@ from omnigraph.read.rows.frame import Binding, Frame, true_rows
 def without_matches(candidates: Candidates, name: str, count: Count, match: MatchRun) -> Numbers:
     """The candidates of a variable for which an inner block has no match."""
     (numbers,) = candidates.of(name)
-    return numbers.compress(_matches(candidates, name, count, match).take(numbers) == 0)
+    return numbers.compress(matches_by_node(candidates, name, count, match).take(numbers) == 0)
 
 
 def satisfying(
@@ -46,13 +46,13 @@ def satisfying(
     frame = Frame(len(numbers), {name: Binding(candidates.tables(name), numbers)}, searching=match.context.search)
     match.context.budget.spend(len(numbers), columns=1 + len(values))
     for value, count in values:
-        found = _matches(candidates, name, count, match).take(numbers)
+        found = matches_by_node(candidates, name, count, match).take(numbers)
         exists = value.function is ir.BlockFunction.EXISTS
         frame = frame.with_value(value.name, pa.array(found > 0 if exists else found))
     return numbers.compress(true_rows(is_true(condition, frame, match.context.request)))
 
 
-def _matches(candidates: Candidates, name: str, count: Count, match: MatchRun) -> Numbers:
+def matches_by_node(candidates: Candidates, name: str, count: Count, match: MatchRun) -> Numbers:
     """The number of matches of an inner block for each node of a variable, by node number."""
     frame, weights = count.count(match)
     found = np.zeros(candidates.tables(name)[0].slots, np.int64)

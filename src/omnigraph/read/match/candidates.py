@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.index_lookup import index_lookup, selects_by_id
-from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.block import QueryBlock, Side, side_at
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.evaluate import is_true
 from omnigraph.read.rows.frame import Binding, Frame
@@ -47,6 +48,7 @@ class Candidates:
         self._tables: dict[str, tuple[EntityTable, ...]] = {}
         self._chosen: dict[str, tuple[Numbers, ...]] = {}
         self._own = dict(block.own_conditions)
+        self._edges: dict[tuple[str, str, Side], int] = {}
         self._found_by = OperatorName.WHERE
 
     def tables(self, name: str) -> tuple[EntityTable, ...]:
@@ -182,6 +184,24 @@ class Candidates:
         else:
             self._chosen[name] = (self.among(name, numbers),)
         self._own.setdefault(name, ())
+
+    def note_edges(self, expand: ir.Expand, edges: int) -> None:
+        """Note the number of edges between the candidates of two variables.
+
+        One of them was narrowed to the nodes that the edges lead to. So the number of edges per pair of candidates is
+        larger than on average, and the join order needs to know it.
+        """
+        side = side_at(expand, expand.left)
+        if side is not None:
+            self._edges = {**self._edges, (expand.left, expand.right, side): edges}
+
+    @property
+    def edge_shares(self) -> dict[tuple[str, str, Side], float]:
+        """For each noted traversal, the fraction of the pairs of candidates that an edge joins."""
+        return {
+            (left, right, side): min(edges / max(self.size(left) * self.size(right), 1), 1.0)
+            for (left, right, side), edges in self._edges.items()
+        }
 
     def size(self, name: str) -> int:
         """Number of candidates of a variable. Evaluates its conditions if necessary."""

@@ -177,6 +177,7 @@ def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
         _, places = adjacency.walk(nodes)
         context.budget.spend(len(places))
         candidates.narrow_to(far, distinct_numbers(adjacency.far(places), candidates.tables(far)[0].slots))
+        candidates.note_edges(expand, len(places))
 
 
 def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context) -> bool:

@@ -127,7 +127,8 @@ class Expand(Operator):
     def execute_counting(self, frame: Frame, run: BlockRun) -> Frame | None:
         candidates, far = run.candidates, self.far
         start, tables = frame.bindings[self.near], candidates.tables(far)
-        if (self.late and not candidates.is_chosen(far)) or not _is_plain(self.expand, start, tables):
+        is_filtered = bool(self.early) or (self.late and not candidates.is_chosen(far))
+        if is_filtered or not _is_plain(self.expand, start, tables):
             return None
         (adjacency,) = adjacencies(run.context, self.edge_steps[0])
         (allowed,) = candidates.masks(far)

@@ -30,6 +30,7 @@ def collect_statistics(block: QueryBlock, candidates: Candidates, context: Conte
         tuple(shares),
         _skews(block, context),
         values,
+        edge_shares=candidates.edge_shares,
     )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from omnigraph.read.match.block_value import BlockValueOf
 from omnigraph.read.match.filter import Filter
-from omnigraph.read.match.pipeline import Operator, Pipeline
-from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.match.pipeline import Operator
+from omnigraph.read.query.block import QueryBlock, ValueBlock
 
-PlanInner = Callable[[QueryBlock, frozenset[str], float], Pipeline]
-"""Plans an inner block, for the variables that are bound in its input rows and the number of these rows."""
+PlanValue = Callable[[ValueBlock, frozenset[str], float], Operator]
+"""Plans the operator for a value, for the variables that are bound in its input rows and the number of these rows."""
 
 
 def with_block_values(
@@ -19,7 +18,7 @@ def with_block_values(
     estimates: tuple[float, ...],
     bound: frozenset[str],
     rows: float,
-    plan: PlanInner,
+    plan: PlanValue,
     selectivities: Sequence[float],
 ) -> tuple[list[Operator], tuple[float, ...]]:
     """Add the operators for the values of a block.
@@ -33,7 +32,7 @@ def with_block_values(
         estimates: estimated number of output rows of each operator.
         bound: variables that are bound in the input rows.
         rows: number of input rows.
-        plan: plans an inner block.
+        plan: plans the operator for a value.
         selectivities: selectivity of each join condition of the block.
     """
     left = {value.name: value for value in block.values}
@@ -45,14 +44,14 @@ def with_block_values(
         needed |= {name for value in values for name in value.block.block.outer}
         at = _cheapest_place(needed, operators, estimates, bound, rows)
         known, before = _before(at, operators, estimates, bound, rows)
-        added: list[Operator] = [BlockValueOf(value, plan(value.block, known, before)) for value in values]
+        added: list[Operator] = [plan(value, known, before) for value in values]
         kept = selectivities[place]
         operators[at:at] = [*added, Filter(condition)]
         after = tuple(estimate * kept for estimate in estimates[at:])
         estimates = (*estimates[:at], *(before for _ in added), before * kept, *after)
     for value in left.values():
         known, before = _before(len(operators), operators, estimates, bound, rows)
-        operators.append(BlockValueOf(value, plan(value.block, known, before)))
+        operators.append(plan(value, known, before))
         estimates = (*estimates, before)
     return operators, estimates
 

@@ -53,10 +53,15 @@ class ValueCondition:
     blocks: tuple[InnerBlock, ...]
 
 
+def values_of_one_variable(block: QueryBlock) -> dict[str, InnerBlock]:
+    """The `exists` and `count` blocks that refer to one variable of the block, by the name of their value."""
+    inner_blocks = _of_one_variable(block, [value.block for value in block.values], _FIRST_VALUE)
+    return {block.values[inner.place].name: inner for inner in inner_blocks}
+
+
 def value_conditions(block: QueryBlock) -> tuple[ValueCondition, ...]:
     """The conditions of a block on `exists` and `count` blocks that refer to one variable."""
-    inner_blocks = _of_one_variable(block, [value.block for value in block.values], _FIRST_VALUE)
-    possible = {block.values[inner.place].name: inner for inner in inner_blocks}
+    possible = block.derived(values_of_one_variable)
     names = {value.name for value in block.values}
     found: list[ValueCondition] = []
     for place, condition in enumerate(block.join_conditions):
@@ -97,7 +102,7 @@ def _of_one_variable(block: QueryBlock, blocks: Sequence[QueryBlock], first: int
         node = block.nodes.get(outer[0]) if len(outer) == 1 else None
         if node is not None and len(node.types) == 1:
             own = replace(inner.block, nodes=(node, *inner.block.nodes), outer=())
-            yield InnerBlock(place, node.name, QueryBlock.of(own, count(first + place * _NUMBERS_PER_BLOCK)))
+            yield InnerBlock(place, node.name, QueryBlock.of(own, count(first + inner.number * _NUMBERS_PER_BLOCK)))
 
 
 def inner_leaves(inner: InnerBlock, candidates: Candidates, context: Context) -> tuple[tuple[Leaf, ...], float] | None:

@@ -4,17 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from typing import TypeGuard
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
-from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.all_rows import AllRows
-from omnigraph.read.match.candidate_values import satisfying, without_matches
+from omnigraph.read.match.block_value import BlockValueOf
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
 from omnigraph.read.match.count import Count, Leaf, OptionalCount
@@ -34,22 +31,18 @@ from omnigraph.read.plan.collect_statistics import estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
+from omnigraph.read.plan.plan_candidates import InnerBlocks
 from omnigraph.read.plan.plan_conditions import with_early_conditions
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
-    InnerBlock,
-    ValueCondition,
-    inner_leaves,
-    negations_of_one_variable,
     optionals_of_one_variable,
-    value_conditions,
 )
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
 from omnigraph.read.plan.refined_order import refined_order
 from omnigraph.read.plan.statistics import Statistics
-from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.block import QueryBlock, ValueBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
 from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
 from omnigraph.read.rows.frame import Frame
@@ -63,12 +56,6 @@ MIN_SUBTRACT_GAIN = 1.0
 
 SUBTRACT_PLAN_COST_EDGES = 20_000.0
 """Cost of planning a subtraction. The unit is the cost of walking one edge."""
-
-MIN_EXCLUDE_GAIN = 1.0
-"""Inner blocks are evaluated on candidates if the whole match costs more than this many times as much."""
-
-MIN_EXCLUDE_COST_EDGES = 20_000.0
-"""For a cheaper match, inner blocks are only evaluated on candidates if degrees are enough to count their matches."""
 
 
 class Planner:
@@ -94,6 +81,7 @@ class Planner:
         self._statistics: list[Statistics] = []
         self._block = query.match
         self.match = MatchRun(query, context, self, rows if isinstance(rows, Frame) else None)
+        self._inner_blocks = InnerBlocks(query, self.match, self._order, self._count_of, self._counting_cost)
 
     def plan(self, *, in_chunks: bool = False) -> Plan:
         """Choose the physical plan.
@@ -107,7 +95,7 @@ class Planner:
         if self._bound is not None:
             match = self._count_after_stage() or self._all_rows()
         else:
-            self._block = self._without_exclusions()
+            self._block = self._inner_blocks.evaluate_on_candidates()
             count = self._count(in_chunks=in_chunks, wanted=wanted)
             if count is None or self._query.sorts_by_all_columns:
                 # The first rows in sort order may be found without counting all matches.
@@ -115,102 +103,6 @@ class Planner:
             else:
                 match = count
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
-
-    def _without_exclusions(self) -> QueryBlock:
-        """Evaluate blocks of one variable on its candidates, if this costs less than on the rows.
-
-        Returns the match without the negated blocks and the conditions on `exists` and `count` blocks that were
-        evaluated.
-        """
-        block, done = self._query.match, set[int]()
-        if not block.negations and not block.values:
-            return block
-        whole = self._order(block)[0].cost
-        for inner in block.derived(negations_of_one_variable):
-            count = self._cheap_count(block, inner, whole, at_most=1)
-            if count is not None:
-                self._exclude(inner, count)
-                done.add(inner.place)
-        block = block.without_negations(frozenset(done))
-        used = self._query.shape_variables | self._query.result_variables
-        conditions, values = set[int](), set[int]()
-        for each in block.derived(value_conditions):
-            counts = self._cheap_counts(block, each, whole, used)
-            if counts is not None:
-                self._include(block, each, counts)
-                conditions.add(each.place)
-                values |= {inner.place for inner in each.blocks}
-        return block.without_value_conditions(frozenset(conditions), frozenset(values))
-
-    def _cheap_count(self, block: QueryBlock, inner: InnerBlock, whole: float, at_most: int | None) -> Count | None:
-        """Counts the matches of an inner block for each candidate, if this costs less than the match (`whole`)."""
-        candidates, own = self.match.candidates(block), self.match.candidates(inner.block)
-        own.adopt(inner.name, candidates, inner.name)
-        chosen = inner_leaves(inner, own, self._context)
-        if chosen is not None:
-            leaves, edges = chosen
-            if MIN_EXCLUDE_GAIN * edges * candidates.fraction(inner.name) > whole:
-                return None
-            return self._count_of(inner.block, leaves, frozenset({inner.name}), at_most=at_most)
-        if whole < MIN_EXCLUDE_COST_EDGES:
-            return None
-        leaves = count_leaves(inner.block, inner.block.joined_variables | {inner.name}, own, self._context)
-        count = self._count_of(inner.block, leaves, frozenset({inner.name}), at_most=at_most)
-        return count if MIN_EXCLUDE_GAIN * self._counting_cost(count) <= whole else None
-
-    def _cheap_counts(
-        self, block: QueryBlock, each: ValueCondition, whole: float, used: frozenset[str]
-    ) -> list[Count] | None:
-        """`_cheap_count` of each block of a condition; None if one is expensive, or its value is in the result."""
-        found: list[Count] = []
-        for inner in each.blocks:
-            value = block.values[inner.place]
-            exists = value.function is ir.BlockFunction.EXISTS
-            count = None if value.name in used else self._cheap_count(block, inner, whole, 1 if exists else None)
-            if count is None:
-                return None
-            found.append(count)
-        return found
-
-    def _countable(
-        self, block: QueryBlock, inner_blocks: Sequence[InnerBlock], min_gain: float
-    ) -> Iterator[tuple[InnerBlock, tuple[Leaf, ...]]]:
-        """The inner blocks that are evaluated on candidates, because this costs less than on the rows of the match."""
-        if not inner_blocks:
-            return
-        whole, candidates = self._order(block)[0].cost, self.match.candidates(block)
-        for inner in inner_blocks:
-            own = self.match.candidates(inner.block)
-            own.adopt(inner.name, candidates, inner.name)
-            chosen = inner_leaves(inner, own, self._context)
-            if chosen is not None and min_gain * chosen[1] * candidates.fraction(inner.name) <= whole:
-                yield inner, chosen[0]
-
-    def _exclude(self, inner: InnerBlock, count: Count) -> None:
-        """Remove the candidates of a variable for which a negated block has a match."""
-        candidates = self.match.candidates(self._query.match)
-        with self._tracing(OperatorName.EXCLUDE, candidates, inner.name, count.text):
-            candidates.choose(inner.name, without_matches(candidates, inner.name, count, self.match))
-
-    def _include(self, block: QueryBlock, each: ValueCondition, counts: Sequence[Count]) -> None:
-        """Keep the candidates of a variable for which a condition on values of inner blocks is true."""
-        candidates, condition = self.match.candidates(block), block.join_conditions[each.place]
-        values = [block.values[inner.place] for inner in each.blocks]
-        text = "; ".join((condition.text, *(count.text for count in counts if count.leaves)))
-        with self._tracing(OperatorName.INCLUDE, candidates, each.name, text):
-            counted = list(zip(values, counts, strict=True))
-            candidates.choose(each.name, satisfying(candidates, each.name, condition, counted, self.match))
-
-    @contextmanager
-    def _tracing(self, action: OperatorName, candidates: Candidates, name: str, text: str) -> Iterator[None]:
-        """Add an entry to the trace, with the number of candidates that remain."""
-        trace = self._context.trace
-        if trace is None:
-            yield
-            return
-        with trace.step(action, f"${name}, {text}" if text else f"${name}") as entry:
-            yield
-        entry.rows = candidates.size(name)
 
     # Alternatives for the match
 
@@ -274,7 +166,7 @@ class Planner:
             # An optional block does not remove rows, and their number does not matter.
             return block.without_optionals(frozenset(inner.place for inner in possible)), ()
         counts, done = [], set[int]()
-        for inner, leaves in self._countable(block, possible, MIN_EXCLUDE_GAIN):
+        for inner, leaves in self._inner_blocks.countable(block, possible):
             counts.append(OptionalCount(inner.name, self._count_of(inner.block, leaves, frozenset({inner.name}))))
             done.add(inner.place)
         return block.without_optionals(frozenset(done)), tuple(counts)
@@ -435,11 +327,20 @@ class Planner:
         operators, estimates = _with_closing_edges(operators, estimates)
         if block.values:
 
-            def inner_pipeline(inner: QueryBlock, known: frozenset[str], rows: float) -> Pipeline:
-                return replace(self.pipeline(inner, known, rows, match), needed=frozenset())
+            def plan_value(value: ValueBlock, known: frozenset[str], rows: float) -> Operator:
+                exists = value.function is ir.BlockFunction.EXISTS
+                inner = replace(
+                    self.pipeline(value.block, known, rows, match),
+                    needed=frozenset(),
+                    distinct=exists,
+                    counting=not exists,
+                )
+                plain = not bound and self._bound is None and match is self.match
+                counted = self._inner_blocks.counted_value(block, value, inner) if plain else None
+                return BlockValueOf(value, inner) if counted is None else counted
 
             operators, estimates = with_block_values(
-                block, operators, estimates, bound, rows, inner_pipeline, statistics.shares
+                block, operators, estimates, bound, rows, plan_value, statistics.shares
             )
         return Pipeline(
             block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates

@@ -52,7 +52,9 @@ def refined_order(
         return order, statistics
     statistics = collect_statistics(block, candidates, context) if evaluated else statistics
     shares = _edge_shares(block, candidates, context, order.cost / MIN_COST_PER_COUNTED_EDGE)
-    statistics = replace(statistics, candidate_degrees=degrees, candidate_skews=skews, edge_shares=shares)
+    statistics = replace(
+        statistics, candidate_degrees=degrees, candidate_skews=skews, edge_shares={**statistics.edge_shares, **shares}
+    )
     return order_block(block, bound, rows, statistics, needed), statistics
 
 

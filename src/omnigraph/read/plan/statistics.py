@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from math import frexp, ldexp
+from math import frexp, ldexp, log2
 from typing import Any, TypeVar
 
 from omnigraph.dataclass import dataclass
@@ -140,7 +140,8 @@ K = TypeVar("K")
 
 
 def _rounded_factors(factors: Mapping[K, float]) -> dict[K, float]:
-    return {key: _rounded_share(factor) for key, factor in factors.items()}
+    """Round factors to the nearest powers of the square root of two; 0 stays 0."""
+    return {key: 2 ** (round(2 * log2(factor)) / 2) if factor else 0.0 for key, factor in factors.items()}
 
 
 def _rounded_share(selectivity: float) -> float:

@@ -1,7 +1,7 @@
 """Count the distinct values of each group, from codes: integers that are equal for equal values.
 
-If the table of all groups and codes is small enough, each row sets a mark in it, and the marks are counted. Else the
-pairs of group and code are sorted.
+If the table of all groups and codes is small enough, each row sets a mark in it, and the marks are counted. If each
+value occurs in one group only, the values of each group are counted. Else the pairs of group and code are sorted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
-from omnigraph.read.columns.numbers import Integers, Numbers
+from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers
 from omnigraph.read.columns.sorting import in_order
 from omnigraph.read.shape.group_codes import Codes, renumbered
 
@@ -104,6 +104,10 @@ def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers]
             marks[:, null] = False
         counts: Numbers = np.count_nonzero(marks, axis=1).astype(np.int64)
         return counts
+    if size <= max(MARKS_PER_ROW * rows, MIN_MARKS):
+        owner = _groups_of_values(rows, group, values)
+        if owner is not None:
+            return np.bincount(owner[owner != NOTHING], minlength=groups).astype(np.int64)
     checkpoint(rows, 4)
     codes, of_row = values.part(0, rows), group(0, rows)
     if null is not None:
@@ -115,3 +119,22 @@ def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers]
     new = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.bincount(keys[new] // max(size, 1), minlength=groups).astype(np.int64)
+
+
+def _groups_of_values(rows: int, group: Callable[[int, int], Numbers], values: ValueCodes) -> Numbers | None:
+    """The group in which each value occurs, by code; `NOTHING` for null and unused codes.
+
+    None if a value occurs in several groups. This is usually found out in the first chunk.
+    """
+    checkpoint(values.size, 1)
+    owner: Numbers = np.full(values.size, NOTHING, np.int64)
+    for first, last in chunks(rows):
+        codes, of_row = values.part(first, last), group(first, last)
+        if values.null is not None:
+            there = codes != values.null
+            codes, of_row = codes[there], of_row[there]
+        before = owner.take(codes)
+        owner[codes] = of_row
+        if not ((before == NOTHING) | (before == of_row)).all() or not (owner.take(codes) == of_row).all():
+            return None
+    return owner

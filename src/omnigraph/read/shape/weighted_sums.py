@@ -4,6 +4,8 @@ A row with the weight 3 counts as three rows. Sums are exact at any size, so the
 match produced duplicate rows or weights.
 """
 
+# See docs/decisions/0270-weights-replace-rows-wherever-they-can.md
+
 from __future__ import annotations
 
 from typing import Any
