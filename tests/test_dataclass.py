@@ -136,6 +136,40 @@ def test_both_kinds_inherit_from_each_other() -> None:
     assert [one.name for one in dataclasses.fields(Deep)] == ["x", "y", "name", "z"]
 
 
+def test_constructors_that_differ_only_in_names_share_their_code() -> None:
+    @ours.dataclass(frozen=True, slots=True)
+    class Size:
+        width: int
+        height: int = 0
+
+    Point(1), Size(1)
+    assert Size.__init__.__code__.co_code == Point.__init__.__code__.co_code
+    assert (Size(2, height=3).height, Point(2, y=3).y) == (3, 3)
+    with pytest.raises(TypeError, match=r"Size.__init__\(\) missing 1 required positional argument: 'width'"):
+        Size()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Size.__init__\(\) got an unexpected keyword argument 'x'"):
+        Size(x=1)  # type: ignore[call-arg]
+
+
+def test_a_default_comes_after_the_fields_without_one() -> None:
+    @ours.dataclass
+    class Wrong:
+        one: int = 1
+        two: int  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match="non-default argument 'two' follows default argument"):
+        Wrong(1, 2)
+
+
+def test_a_mutable_default_is_refused() -> None:
+    @ours.dataclass
+    class Wrong:
+        one: list[int] = []  # noqa: RUF012
+
+    with pytest.raises(ValueError, match="mutable default"):
+        Wrong()
+
+
 def test_patterns_match() -> None:
     match Point(1, 2):
         case Point(x, y):

@@ -3,8 +3,11 @@
 All public names are here. Each is imported at its first use, so that `import omnigraph` is fast.
 """
 
+# See docs/decisions/0251-no-garbage-collection-during-imports.md
+
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -461,13 +464,24 @@ __all__ = ["__version__", "spark_session", *sorted(_MODULES)]
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it."""
     if name == "spark_session":
-        found = import_module("omnigraph.pipeline.spark.session").session
+        found = _load("pipeline.spark.session").session
     elif name in _MODULES:
-        found = getattr(import_module(f"omnigraph.{_MODULES[name]}"), name)
+        found = getattr(_load(_MODULES[name]), name)
     else:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
     globals()[name] = found
     return found
+
+
+def _load(module: str) -> Any:
+    """Import a module without garbage collection: imports create many objects and hardly any garbage."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(f"omnigraph.{module}")
+    finally:
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

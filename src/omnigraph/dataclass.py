@@ -3,7 +3,7 @@
 It takes the options of `dataclasses.dataclass` that the package uses, and its classes behave the same: `fields`,
 `replace`, `asdict`, pickling, pattern matching, equality, hashes and inheritance work, also together with classes of
 the standard library. That one compiles up to ten methods when a class is created. This one builds a method at its
-first use.
+first use, and compiles only constructors, those that differ only in names once.
 """
 
 # See docs/decisions/0225-methods-of-dataclasses-are-built-at-first-use.md
@@ -14,9 +14,10 @@ import dataclasses
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from reprlib import recursive_repr
-from types import MemberDescriptorType, SimpleNamespace
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 Method = Callable[..., Any]
@@ -29,6 +30,9 @@ class _Factory:
         return "<factory>"
 
 
+_MADE = _Factory()
+_FROZEN, _NOT_FROZEN = SimpleNamespace(frozen=True), SimpleNamespace(frozen=False)
+_FIELD: Any = dataclasses._FIELD  # type: ignore[attr-defined]  # marks fields; others mark class variables
 _ORDERS = {"__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt, "__ge__": operator.ge}
 
 
@@ -50,7 +54,7 @@ def _dataclass(
         plan = _Plan(cls, frozen=frozen, kw_only=kw_only)
         added = plan.placeholders(methods)
         if eq and _has_no_hash(cls):
-            added["__hash__"] = plan.placeholder("__hash__") if frozen else None
+            added["__hash__"] = _Method(plan, "__hash__") if frozen else None
         made = _slotted(cls, plan.names, added, frozen=frozen) if slots else _extended(cls, plan.names, added)
         plan.cls = made
         return made
@@ -83,28 +87,21 @@ class _Plan:
     def placeholders(self, methods: Sequence[str]) -> dict[str, Any]:
         """Placeholders to add to the class: for its attributes, and for the methods that it does not define."""
         own = self.cls.__dict__
-        added: dict[str, Any] = {name: self.placeholder(name) for name in methods if name not in own}
+        added: dict[str, Any] = {name: _Method(self, name) for name in methods if name not in own}
         if self.frozen:
-            added["__setattr__"], added["__delattr__"] = self._refuse_changes()
+            added["__setattr__"], added["__delattr__"] = _Method(self, "__setattr__"), _Method(self, "__delattr__")
         for name in ("__dataclass_fields__", "__match_args__"):
             added[name] = _Attribute(self, name)
         added["__signature__"] = _Signature(self)
-        added["__dataclass_params__"] = SimpleNamespace(frozen=self.frozen)
+        added["__dataclass_params__"] = _FROZEN if self.frozen else _NOT_FROZEN
         return added
-
-    def placeholder(self, name: str) -> Method:
-        """A method that replaces itself at its first call."""
-
-        def first(self: object, *args: Any, **kwargs: Any) -> Any:
-            return plan.build(name)(self, *args, **kwargs)
-
-        plan = self
-        return first
 
     def build(self, name: str) -> Method:
         """Build a method, and put it in the place of its placeholder."""
         fields = dataclasses.fields(self.cls)
-        if name == "__init__":
+        if name in ("__setattr__", "__delattr__"):
+            made = self._refusal(name)
+        elif name == "__init__":
             made = _init(self.cls, fields, frozen=self.frozen)
         elif name == "__repr__":
             made = _repr([one.name for one in fields if one.repr])
@@ -123,30 +120,42 @@ class _Plan:
         for base in reversed(self.cls.__mro__[1:]):
             if "__dataclass_fields__" in base.__dict__:
                 found |= base.__dataclass_fields__
-        # A text as an annotation would be searched for class variables again, which takes most of the time.
-        body = {"__module__": self.cls.__module__, "__annotations__": dict.fromkeys(self.names, object)}
-        own: Any = type(self.cls.__name__, (), {**body, **self._defaults, "__doc__": "Fields."})
-        dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=self.kw_only)(own)
-        for one in dataclasses.fields(own):
-            one.type = self._annotations[one.name]
-        found |= own.__dataclass_fields__
+        return found | {name: self._field(name) for name in self.names}
+
+    def _field(self, name: str) -> dataclasses.Field[Any]:
+        """A field that the class itself declares, as `dataclasses.dataclass` makes it."""
+        given = self._defaults.get(name, dataclasses.MISSING)
+        one: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+        one.name, one.type, one._field_type = name, self._annotations[name], _FIELD
+        if one.kw_only is dataclasses.MISSING:
+            one.kw_only = self.kw_only
+        if one.default.__class__.__hash__ is None:
+            raise ValueError(f"mutable default {type(one.default)} of field {name}: use default_factory")
+        found: dataclasses.Field[Any] = one
         return found
 
-    def _refuse_changes(self) -> tuple[Method, Method]:
-        def refused(instance: object, name: str) -> bool:
-            return type(instance) is self.cls or name in self.cls.__dataclass_fields__
+    def _refusal(self, method: str) -> Method:
+        """A method of a frozen class that does not set or delete a field."""
+        verb = "assign to" if method == "__setattr__" else "delete"
 
-        def __setattr__(instance: Any, name: str, value: object) -> None:  # noqa: N807
-            if refused(instance, name):
-                raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-            super(self.cls, instance).__setattr__(name, value)
+        def refuse(instance: Any, name: str, *value: object) -> None:
+            if type(instance) is self.cls or name in self.cls.__dataclass_fields__:
+                raise dataclasses.FrozenInstanceError(f"cannot {verb} field {name!r}")
+            getattr(super(self.cls, instance), method)(name, *value)
 
-        def __delattr__(instance: Any, name: str) -> None:  # noqa: N807
-            if refused(instance, name):
-                raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-            super(self.cls, instance).__delattr__(name)
+        return refuse
 
-        return __setattr__, __delattr__
+
+class _Method:
+    """A method that is built at its first use, and then replaces this object."""
+
+    __slots__ = "name", "plan"
+
+    def __init__(self, plan: _Plan, name: str) -> None:
+        self.plan, self.name = plan, name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self.plan.build(self.name).__get__(instance, owner)
 
 
 class _Attribute:
@@ -178,10 +187,7 @@ class _Signature:
     def __get__(self, instance: object, owner: Any) -> inspect.Signature:
         if instance is not None:
             raise AttributeError("__signature__")
-        init: Any = owner.__init__
-        if init.__name__ == "first":
-            init = self.plan.build("__init__")
-        signature = inspect.signature(init)
+        signature = inspect.signature(owner.__init__)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
@@ -234,48 +240,81 @@ def _set_state(self: Any, state: Sequence[object]) -> None:
 
 
 def _init(cls: type, fields: Sequence[dataclasses.Field[Any]], *, frozen: bool) -> Method:
-    """Compile `__init__`."""
-    given: dict[str, Any] = {"__set": object.__setattr__, "__missing": _Factory()}
+    """Build `__init__`. Constructors that differ only in names are compiled once.
+
+    Raises:
+        TypeError: a field without a default follows one with a default.
+    """
+    names = {f"f{number}": one.name for number, one in enumerate(fields)}
+    positional = {f"f{number}": one for number, one in enumerate(fields) if one.init and not one.kw_only}
+    named = {f"f{number}": one for number, one in enumerate(fields) if one.init and one.kw_only}
+    given: list[Any] = []
+    lines = [_assign(cls, one, f"f{number}", given, frozen=frozen) for number, one in enumerate(fields)]
+    lines += ["me.__post_init__()"] * hasattr(cls, "__post_init__")
+    parameters = ", ".join(["me", *positional, *["*"] * bool(named), *named])
+    template = _template(parameters, tuple(line for line in lines if line), len(given))
     me = "self" if all(one.name != "self" for one in fields) else "__self"
-    body = [line for one in fields if (line := _assign(cls, one, given, me, frozen=frozen))]
-    if hasattr(cls, "__post_init__"):
-        body.append(f"{me}.__post_init__()")
-    parameters = [me, *(_parameter(one, given) for one in fields if one.init and not one.kw_only)]
-    named = [_parameter(one, given) for one in fields if one.init and one.kw_only]
-    text = (
-        f"def __make({', '.join(given)}):\n def __init__({', '.join([*parameters, *['*'] * bool(named), *named])}):\n  "
+    code = template.replace(
+        co_varnames=(me, *(names[name] for name in template.co_varnames[1:])),
+        co_names=tuple(names.get(name, name) for name in template.co_names),
     )
-    made: dict[str, Any] = {}
     module = sys.modules.get(cls.__module__)
-    exec(text + "\n  ".join(body or ["pass"]) + "\n return __init__", vars(module) if module else {}, made)
-    init: Method = made["__make"](**given)
+    cells = tuple(CellType(given[int(name[1:])]) for name in code.co_freevars)
+    init = FunctionType(code, vars(module) if module else {}, "__init__", _defaults(positional.values()), cells)
+    init.__kwdefaults__ = {one.name: _default(one) for one in named.values() if _has_default(one)}
     init.__annotations__ = {one.name: one.type for one in fields if one.init} | {"return": None}
     return init
 
 
-def _parameter(one: dataclasses.Field[Any], given: dict[str, Any]) -> str:
-    if one.default is not dataclasses.MISSING:
-        given[f"__default_{one.name}"] = one.default
-        return f"{one.name}=__default_{one.name}"
-    return one.name if one.default_factory is dataclasses.MISSING else f"{one.name}=__missing"
+def _defaults(fields: Iterable[dataclasses.Field[Any]]) -> tuple[Any, ...]:
+    """The defaults of positional parameters."""
+    found: list[Any] = []
+    for one in fields:
+        if _has_default(one):
+            found.append(_default(one))
+        elif found:
+            raise TypeError(f"non-default argument {one.name!r} follows default argument")
+    return tuple(found)
 
 
-def _assign(cls: type, one: dataclasses.Field[Any], given: dict[str, Any], me: str, *, frozen: bool) -> str | None:
-    """The statement that sets a field; None if nothing sets it."""
-    name, value, slot = one.name, one.name, getattr(cls, one.name, None)
+def _has_default(one: dataclasses.Field[Any]) -> bool:
+    return one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+
+
+def _default(one: dataclasses.Field[Any]) -> Any:
+    return one.default if one.default_factory is dataclasses.MISSING else _MADE
+
+
+@cache
+def _template(parameters: str, lines: tuple[str, ...], given: int) -> CodeType:
+    """The code of a constructor. Its fields are named f0, f1 and so on, its other values g0, g1 and so on."""
+    text = f"def make({', '.join(f'g{number}' for number in range(given))}):\n def __init__({parameters}):\n  "
+    made: dict[str, Any] = {}
+    exec(text + "\n  ".join(lines or ["pass"]) + "\n return __init__", made)
+    code: CodeType = made["make"](*[None] * given).__code__
+    return code
+
+
+def _assign(cls: type, one: dataclasses.Field[Any], name: str, given: list[Any], *, frozen: bool) -> str | None:
+    """The statement that sets a field; None if nothing sets it. Adds the values that it needs to `given`."""
+
+    def needed(value: object) -> str:
+        given.append(value)
+        return f"g{len(given) - 1}"
+
+    value, slot = name, getattr(cls, one.name, None)
     if one.default_factory is not dataclasses.MISSING:
-        given[f"__factory_{name}"] = one.default_factory
-        value = f"__factory_{name}()" + (f" if {name} is __missing else {name}" if one.init else "")
+        made = f"{needed(one.default_factory)}()"
+        value = f"{made} if {name} is {needed(_MADE)} else {name}" if one.init else made
     elif not one.init:
         if one.default is dataclasses.MISSING or not isinstance(slot, MemberDescriptorType):
             return None
-        given[f"__default_{name}"], value = one.default, f"__default_{name}"
+        value = needed(one.default)
     if not frozen:
-        return f"{me}.{name} = {value}"
+        return f"me.{name} = {value}"
     if isinstance(slot, MemberDescriptorType):
-        given[f"__set_{name}"] = slot.__set__  # half the time of object.__setattr__
-        return f"__set_{name}({me}, {value})"
-    return f"__set({me}, {name!r}, {value})"
+        return f"{needed(slot.__set__)}(me, {value})"  # half the time of object.__setattr__
+    return f"{needed(object.__setattr__)}(me, {needed(one.name)}, {value})"
 
 
 def _repr(names: Sequence[str]) -> Method:

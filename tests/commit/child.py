@@ -22,7 +22,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules, walk_packages
 from typing import Any
 
 import pyarrow as pa
@@ -596,7 +598,21 @@ def running(directory: Path) -> Iterator[Children]:
             process.kill()
 
 
+def _import_everything() -> None:
+    """Import the modules that verbs import when they are called, so that no forked process has to do it."""
+    for name in ("commit", "storage", "lang", "evaluate", "embed", "read", "write", "merge", "migrate", "upkeep"):
+        package = import_module(f"omnigraph.{name}")
+        for module in walk_packages(package.__path__, f"omnigraph.{name}."):
+            if not module.name.startswith("omnigraph.storage.objects.s3"):  # its client is not made for forks
+                import_module(module.name)
+    for name in ("changes", "engine", "graph"):
+        package = import_module(f"omnigraph.{name}")
+        for module in iter_modules(package.__path__, f"omnigraph.{name}."):
+            import_module(module.name)
+
+
 def _serve() -> None:
+    _import_everything()
     for line in sys.stdin:
         message = json.loads(line)
         answer = {"status": os.waitpid(message["wait"], 0)[1]} if "wait" in message else {"pid": _fork(message)}

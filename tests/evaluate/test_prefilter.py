@@ -15,7 +15,8 @@ from tests.evaluate.test_expressions_agree_with_python import NOW, compiled
 from tests.example_counts import examples
 
 from omnigraph.errors import ExecutionError
-from omnigraph.evaluate import Request, holds, prefilter, table_rows
+from omnigraph.evaluate import Request, holds, table_rows
+from omnigraph.evaluate.prefilter import prefilter
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.types import INTEGER_RANGES, Scalar

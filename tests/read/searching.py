@@ -23,7 +23,7 @@ from omnigraph.read.budget import Spending
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.context import Context
-from omnigraph.read.execute.executor import run
+from omnigraph.read.execute.run import run
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.topology.topologies import Topologies
 
@@ -127,7 +127,7 @@ def read(
     request = Request(bind(query.params, params or {}), 0)
     topologies = Topologies(spaces, graph.catalog)
     found = (lambda: embedder) if embedder is not None else None
-    context = Context(snapshot, graph.accepted_schema, request, spaces, topologies, Spending(), found)
+    context = Context(snapshot, graph.accepted_schema, request, spaces, lambda: topologies, Spending(), found)
     rows: list[dict[str, Any]] = run(ReadQuery(query.body), context).to_pylist()
     return rows
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,7 +36,7 @@ from omnigraph.read.columns.id_index import NumberIndex, TextIndex, id_index
 from omnigraph.read.columns.numbering import Numbering
 from omnigraph.read.columns.numbers import NOTHING
 from omnigraph.read.context import Context
-from omnigraph.read.execute.executor import run
+from omnigraph.read.execute.run import run
 from omnigraph.read.match import index_lookup
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.topology.topologies import Topologies
@@ -371,7 +372,7 @@ def test_distances_of_vectors_beyond_the_memory_budget_are_streamed(
     for limit in (1 << 30, 500):
         whole.clear()
         spaces = EntityTables(snapshot, ColumnCache(limit))
-        topologies = Topologies(spaces, graph.catalog)
+        topologies = partial(Topologies, spaces, graph.catalog)
         context = Context(snapshot, graph.accepted_schema, Request({}, 0), spaces, topologies, Spending())
         found.append(run(ReadQuery(read), context).to_pylist())
         assert ("vectors of spot" in whole) == (limit > 500)
@@ -444,7 +445,7 @@ def test_a_range_condition_uses_the_index(
     read = compile_query(text, graph.catalog, None).body
     assert isinstance(read, ir.Read)
     context = Context(
-        snapshot, graph.accepted_schema, Request({}, 0), spaces, Topologies(spaces, graph.catalog), Spending()
+        snapshot, graph.accepted_schema, Request({}, 0), spaces, lambda: Topologies(spaces, graph.catalog), Spending()
     )
     with asked() as calls:
         assert run(ReadQuery(read), context).to_pydict() == {"a": [198, 199]}

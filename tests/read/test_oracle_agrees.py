@@ -40,7 +40,8 @@ from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.context import Context
 from omnigraph.read.context.trace import Trace
 from omnigraph.read.context.views import Views
-from omnigraph.read.execute.executor import explain, run
+from omnigraph.read.execute.executor import explain
+from omnigraph.read.execute.run import run
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.search import word_store
 from omnigraph.read.topology import topologies
@@ -76,7 +77,7 @@ class Reader:
         view = self.views.of(snapshot, accepted)
         trace = Trace() if traced else None
         spending = Spending(Budget(seconds=None))  # the machine may be busy
-        context = Context(snapshot, accepted, request, view.tables, view.topologies, spending, trace=trace)
+        context = Context(snapshot, accepted, request, view.tables, lambda: view.topologies, spending, trace=trace)
         if traced:
             explain(ReadQuery(query.read), replace(context, trace=Trace()))
         return run(ReadQuery(query.read), context)

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.read import everything
+from tests.read.storage_requests import asked
 
 import omnigraph
 from omnigraph import Graph, Result
@@ -109,3 +111,26 @@ def test_it_follows_updates_and_deletions(tmp_path: Path, rows: int, monkeypatch
 )
 def test_other_queries_are_planned(things: Graph, text: str) -> None:
     assert things.query(text, {"n": "plain"}).to_pylist() == planned(things, text, {"n": "plain"}).to_pylist()
+
+
+def test_the_first_lookup_reads_one_row_and_later_ones_read_all_ids(tmp_path: Path) -> None:
+    """A new process with one question does not read all ids. One with many questions does it once."""
+    count = 2 * entity_table.LOOKUP_COST_ROWS
+    text = "query one($k: String) { match { $t: T { k: $k } } return { $t.n as n, $t.n as again, $t.id as id } }"
+    rows = pa.table({"k": [f"t{i}" for i in range(count)], "n": pa.array(range(count), pa.int32())})
+    with omnigraph.init(tmp_path / "g", "node T { k: String @key  n: I32 }") as graph:
+        graph.load({"T": rows}, mode="append")
+        graph.mutate('query remove() { delete T where k = "t3" }')
+        with asked() as requests:
+            assert graph.query(text, {"k": "t7"}).to_pylist() == [{"n": 7, "again": 7, "id": "t7"}]
+        assert [(how, columns) for how, _, columns in requests] == [("lookup", ("n", "id"))]
+        with asked() as requests:
+            for number in range(20):
+                expected = [] if number == 3 else [{"n": number, "again": number, "id": f"t{number}"}]
+                assert graph.query(text, {"k": f"t{number}"}).to_pylist() == expected
+            assert graph.query(text, {"k": "none"}).to_pylist() == []
+        assert ("batches", ("id",)) in [(how, columns) for how, _, columns in requests]
+        assert len([how for how, _, _ in requests if how == "lookup"]) <= 4
+        with asked() as requests:
+            assert graph.query(text, {"k": "t9"}).to_pylist() == [{"n": 9, "again": 9, "id": "t9"}]
+        assert not [columns for how, _, columns in requests if how == "lookup"]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thresholds import Thresholds
 
+from omnigraph import testing
 from omnigraph.errors import CancelledError
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.columns import sorting
@@ -41,9 +42,10 @@ def test_unsigned_numbers_are_ordered(numbers: list[int]) -> None:
     assert order_of(np.array(numbers, np.uint64)).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
-@given(st.lists(WHOLE, max_size=40))
-def test_equal_numbers_are_in_one_group(numbers: list[int]) -> None:
-    first, group = groups_of(np.array(numbers, np.int64))
+@given(st.one_of(st.lists(WHOLE, max_size=40), st.lists(st.integers(-9, 9), max_size=40)), st.sampled_from([0, 4]))
+def test_equal_numbers_are_in_one_group(numbers: list[int], numbers_per_row: int) -> None:
+    with testing.thresholds(sorting, NUMBERS_PER_ROW=numbers_per_row):
+        first, group = groups_of(np.array(numbers, np.int64))
     distinct = sorted(set(numbers))
     assert [numbers[row] for row in first.tolist()] == distinct
     assert first.tolist() == [numbers.index(number) for number in distinct]

@@ -42,6 +42,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "SAMPLES_PER_BOUND": (1, 8),
         "BLOCK_ROWS": (2, 64),
         "MIN_BLOCKS_PER_RESULT": (1, 4),
+        "NUMBERS_PER_ROW": (0, 4, 100),
     },
     "match.candidates": {"SPARSE_RATIO": (0, 16, 10**6), "MAX_EXACT_COUNT_NODES": (0, 2, 20_000)},
     "shape.group_codes": {
@@ -53,7 +54,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "match.meet": {"CHUNK_PATHS": (1, 5, 1 << 19), "MIN_MARK_BITS": (1, 12), "MAX_MARK_BITS": (1, 24)},
     "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
     "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
-    "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16)},
+    "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16), "MAX_HASHED_SHARE": (0.0, 0.25, 1.0)},
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6), "MIN_REPLANNED_COST_EDGES": (0.0, 20_000.0)},
     "match.parts": {
         "PART_ROWS": (1, 5, 1 << 19),

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -31,7 +30,6 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LeaseRecord
 from omnigraph.commit.refs import BRANCH_DIRECTORY, TAG_DIRECTORY
 from omnigraph.commit.schema_files import ARCHIVE
-from omnigraph.commit.staging_directories import staging_directories
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, InputError, ObjectChangedError, ObjectNotFoundError
@@ -188,6 +186,8 @@ def _rewrite(store: Store) -> Relocation:
     directories = ("__manifest", "nodes", "edges")
     paths = [info.path for directory in directories for info in store.objects.list(directory)]
     forks = [(path, found[1]) for path in paths if (found := _FORK_MANIFEST.fullmatch(path))]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_WORKERS) as workers:
         done = list(workers.map(lambda each: _rewrite_manifest(store, each[0], each[1], root), forks))
     unreadable = [path for (path, _), rewritten in zip(forks, done, strict=True) if rewritten is None]
@@ -239,6 +239,8 @@ class _CopiedWork:
 
     @classmethod
     def of(cls, store: Store) -> _CopiedWork:
+        from omnigraph.commit.staging_directories import staging_directories
+
         interrupted = {path.rpartition("/")[2].partition(".")[0].lower() for path in sidecar.paths(store.objects)}
         return cls(
             tuple(_leases(store)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 
@@ -19,7 +18,7 @@ from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
 from omnigraph.commit.rollback import Found, drop_fork, pin_of, republish, roll_back, state_before, undo
 from omnigraph.commit.rollback_only import mark_rollback_only, with_pending_mark
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
-from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
+from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.torn_versions import intends_torn, quarantine_torn
 from omnigraph.dataclass import dataclass
@@ -27,15 +26,12 @@ from omnigraph.errors import (
     CorruptionError,
     DamagedFileError,
     FlushFailedError,
-    LeaseTimeoutError,
     OmnigraphError,
     StorageError,
     StorageErrorKind,
     VersionReclaimedError,
 )
-from omnigraph.storage.objects import local
 from omnigraph.storage.table_ref import table_directory
-from omnigraph.storage.uri import Scheme
 
 
 class TableState(StrEnum):
@@ -61,20 +57,6 @@ class Settlement:
 
     outcome: Settled
     commit: Commit | None
-
-
-def recover_all(store: Store) -> list[Settlement]:
-    """Settle all writes without a live writer. A live writer keeps its sidecar."""
-    if store.objects.uri.scheme is Scheme.LOCAL:
-        with suppress(StorageError):  # a file that cannot be removed does no harm
-            local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
-    settlements: list[Settlement] = []
-    for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
-        # Take the lease even if the branch does not exist: another process may be creating the branch and writing to
-        # it.
-        with suppress(LeaseTimeoutError), store.exclusive(branch, wait=0) as held:
-            settlements += recover_branch(store, branch, held)
-    return settlements
 
 
 def recovered_view(store: Store, branch: str) -> Manifest:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.kept_states import checked_state, kept_state
-from omnigraph.commit.lineage import commits, find_commit, newest_of
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
 from omnigraph.commit.manifest_rows import has_commit
 from omnigraph.commit.read_set import pins, reads_of
@@ -204,6 +202,9 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
                 f"tag '{tag.name}' names a commit that no longer exists", hint="its files were removed"
             )
         return Snapshot(store, found)
+    from omnigraph.commit.kept_states import kept_state
+    from omnigraph.commit.lineage import find_commit
+
     return Snapshot(store, kept_state(store, find_commit(store, commit_id)))
 
 
@@ -221,6 +222,8 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
         if not _is_in_history(store, found):
             # A paused writer published this version late, after cleanup had removed the original one of this number.
             raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
+        from omnigraph.commit.kept_states import checked_state
+
         return Snapshot(store, checked_state(store, found))
     except VersionReclaimedError:
         newest = store.capture(branch).version
@@ -246,6 +249,8 @@ def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     Raises:
         NotFoundError: the branch has no commit that early.
     """
+    from omnigraph.commit.kept_states import kept_state
+    from omnigraph.commit.lineage import commits, newest_of
 
     def newest_before(view: Manifest) -> Commit | None:
         return next((commit for commit in commits(view) if commit.created_at <= micros), None)

@@ -18,13 +18,11 @@ from dataclasses import asdict
 import orjson
 from ulid_transform import ulid_now
 
-from omnigraph.commit.branches import create_branch
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.heartbeats import HeartbeatSender, HeartbeatWatch
 from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.owner import Owner
-from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.ref_names import SYSTEM, SystemBranch
 from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store
@@ -115,6 +113,8 @@ def open_branch(store: Store, name: SystemBranch, base: Manifest) -> None:
             continue  # the last heartbeat was on its way
     _keep(store, name, _record(base), etag)
     reach(Failpoint.TRANSACTION_RECORDED)
+    from omnigraph.commit.branches import create_branch
+
     create_branch(store, name, base)
 
 
@@ -244,6 +244,8 @@ def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]
             store.objects.delete(branch_ref_path(name))
             store.forget(name)
             reach(Failpoint.TRANSACTION_REF_REMOVED)
+        from omnigraph.commit.recovery import recover_branch
+
         recover_branch(store, name, held)  # an interrupted write is discarded with its branch
     # No later branch has this name, so its fencing number is not needed any more.
     store.leases.delete(lease_path(name))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from threading import Event
 from typing import Any
 
-from omnigraph.commit.recovery import recover_all
+from omnigraph.commit.recover_all import recover_all
 from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.dataclass import dataclass

@@ -1,5 +1,7 @@
 """Creating, opening, repairing, restoring and relocating graphs."""
 
+# See docs/decisions/0252-the-probe-of-a-store-is-not-flushed.md
+
 from __future__ import annotations
 
 import os
@@ -13,18 +15,18 @@ from omnigraph.commit.format_upgrade import upgrade_format
 from omnigraph.commit.location import Relocation, adopt_location
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.store import Store
-from omnigraph.embed import Embedder
 from omnigraph.engine.session import Session
 from omnigraph.errors import CorruptionError, InputError, NotFoundError, shown
 from omnigraph.settings import FSYNC
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory
-from omnigraph.write.external_blobs import BlobPolicy
 
 if TYPE_CHECKING:
+    from omnigraph.embed import Embedder
     from omnigraph.upkeep.backup import CopyReceipt
     from omnigraph.upkeep.repair import RepairReport
+    from omnigraph.write.external_blobs import BlobPolicy
 
 Uri = str | os.PathLike[str]
 
@@ -46,7 +48,7 @@ def create_session(
         AlreadyInitializedError: there is already a graph at this location.
     """
     check_actor(actor)
-    blobs = BlobPolicy.allowing(blob_sources, storage_options)
+    blobs = _allowed_blobs(blob_sources, storage_options)
     store = store_at(uri, storage_options)
     from omnigraph.commit.create import create_graph
 
@@ -73,7 +75,7 @@ def open_session(
         IncompleteCopyError: a backup or a restore to this location was interrupted.
     """
     check_actor(actor)
-    blobs = BlobPolicy.allowing(blob_sources, storage_options)
+    blobs = _allowed_blobs(blob_sources, storage_options)
     store = store_at(uri, storage_options)
     if store.newest(MAIN, None) is None:
         refuse_incomplete_copy(store.objects)
@@ -83,12 +85,20 @@ def open_session(
         )
     if not read_only:
         with unless_full():
-            probe_create_if_absent(store.objects)
+            probe_create_if_absent(store.leases)  # the leases are not flushed
     try:
         return Session(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
     except (NotFoundError, CorruptionError):
         refuse_incomplete_copy(store.objects)  # a copy writes the schema files last
         raise
+
+
+def _allowed_blobs(sources: Sequence[str], storage_options: Mapping[str, str] | None) -> BlobPolicy | None:
+    if not sources:
+        return None
+    from omnigraph.write.external_blobs import BlobPolicy
+
+    return BlobPolicy.allowing(sources, storage_options)
 
 
 def repair(

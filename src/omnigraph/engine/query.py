@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading_if_long
@@ -20,14 +21,15 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget.budget import Budget, Cancellation, Spending, default_budget
 from omnigraph.read.context import Context
-from omnigraph.read.context.trace import Trace
 from omnigraph.read.context.views import View
-from omnigraph.read.execute.executor import execute, run
-from omnigraph.read.execute.executor import explain as explain_plan
-from omnigraph.read.plan.explanation import Explanation
+from omnigraph.read.execute.run import run
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
+
+if TYPE_CHECKING:
+    from omnigraph.read.context.trace import Trace
+    from omnigraph.read.plan.explanation import Explanation
 
 _NEVER = Cancellation()
 """The cancellation of calls that no one can cancel."""
@@ -62,9 +64,16 @@ class SnapshotQuery:
         """
         spending = Spending(call.budget or default_budget(), call.cancel or _NEVER)
         bound = Request(bind(self.query.params, call.params or {}), time.time_ns() // 1_000_000)
-        tables, topologies = self.shared.tables, self.shared.topologies
+        shared = self.shared
         return Context(
-            self.view, self.accepted, bound, tables, topologies, spending, lambda: self.session.embedder, trace
+            self.view,
+            self.accepted,
+            bound,
+            shared.tables,
+            lambda: shared.topologies,
+            spending,
+            lambda: self.session.embedder,
+            trace,
         )
 
     def answer(self, call: Call) -> Result:
@@ -173,6 +182,11 @@ async def async_query(session: Session, request: QueryRequest) -> Result:
 
 def explain(session: Session, request: ExplainRequest) -> Explanation:
     """Plan a query. With `analyze`, also run it. Raises the same errors as `query`."""
+    from omnigraph.read.context.trace import Trace
+    from omnigraph.read.execute.executor import execute
+    from omnigraph.read.execute.executor import explain as explain_plan
+    from omnigraph.read.plan.explanation import Explanation
+
     trace = Trace()
     view = session.snapshot_at(request.branch, request.at)
     one = on_snapshot(session, query_text(request.text), request.name, view)

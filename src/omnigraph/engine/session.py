@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.format_upgrade import upgrade_format
-from omnigraph.commit.lineage import expected_commit_id, full_commit_id
 from omnigraph.commit.location import adopt_location
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.recovery import recover_all
+from omnigraph.commit.recover_all import recover_all
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.embed import Embedder, default_embedder
 from omnigraph.engine.compiled_queries import CompiledQueries
 from omnigraph.engine.schemas import Schemas, SchemaVersion
 from omnigraph.errors import InputError, NotFoundError, ReadOnlyError, shown
@@ -24,13 +22,14 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.read.context.views import View, Views
 from omnigraph.storage.objects.disk_space import unless_full
-from omnigraph.write.external_blobs import BlobPolicy
 
 if TYPE_CHECKING:
     from omnigraph.changes.added_properties import AddedProperties
     from omnigraph.changes.aligned_types import GraphState
     from omnigraph.changes.diff import Reading
     from omnigraph.changes.feed import Feed
+    from omnigraph.embed import Embedder
+    from omnigraph.write.external_blobs import BlobPolicy
 
 At = Snapshot | str | datetime | int
 """A state of the graph: a snapshot, commit id or tag; or a time or manifest version of a branch."""
@@ -72,7 +71,7 @@ class Session:
         self.default_branch = branch
         self.read_only = read_only
         self.actor = actor
-        self.blobs = blobs or BlobPolicy()
+        self._blobs = blobs
         self._embedder = embedder
         self.format = upgrade_format(store, read_only=read_only)
         if not read_only:
@@ -102,6 +101,13 @@ class Session:
 
         return Feed(self.store, self.graph_state, self.reading)
 
+    @cached_property
+    def blobs(self) -> BlobPolicy:
+        """The allowed locations of external blobs."""
+        from omnigraph.write.external_blobs import BlobPolicy
+
+        return BlobPolicy.allowing((), self.storage_options) if self._blobs is None else self._blobs
+
     @property
     def uri(self) -> str:
         return str(self.store.objects.uri)
@@ -124,6 +130,8 @@ class Session:
             EmbeddingError: the configured embedder is not available.
         """
         if self._embedder is None:
+            from omnigraph.embed import default_embedder
+
             self._embedder = default_embedder()
         return self._embedder
 
@@ -150,6 +158,8 @@ class Session:
         Raises:
             InputError: several commits have ids with this beginning.
         """
+        from omnigraph.commit.lineage import full_commit_id
+
         return full_commit_id(self.store, text) if isinstance(text, str) else text
 
     def expected_head(self, text: str | None) -> str | None:
@@ -159,6 +169,8 @@ class Session:
             InputError: several commits have ids with this beginning.
             NotFoundError: there is no such commit and no such tag.
         """
+        from omnigraph.commit.lineage import expected_commit_id
+
         return expected_commit_id(self.store, text) if isinstance(text, str) else text
 
     def snapshot(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import cached_property
 from importlib import import_module
 from threading import Event
 from types import TracebackType
@@ -16,7 +17,6 @@ import pyarrow as pa
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.embed import Embedder
 from omnigraph.engine import opening
 from omnigraph.engine.options import takes
 from omnigraph.engine.prepared_query import PreparedQuery
@@ -38,25 +38,26 @@ from omnigraph.engine.request_options import (
     RestoreOptions,
 )
 from omnigraph.engine.session import At, Session
-from omnigraph.graph.changes import Changes
-from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.graph.schema import Schema
-from omnigraph.lang.schema import AcceptedSchema, Catalog
-from omnigraph.read.result.result import Result
 
 if TYPE_CHECKING:
     from omnigraph.changes.diff import Diff
     from omnigraph.commit.write_request import Prepare, WriteRequest
+    from omnigraph.embed import Embedder
     from omnigraph.engine.maintenance import UpkeepReport
     from omnigraph.graph.branch import BranchHandle
+    from omnigraph.graph.changes import Changes
+    from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
     from omnigraph.graph.pipelines import Pipeline
+    from omnigraph.graph.schema import Schema
     from omnigraph.history.entity import BlamedValue, EntityLog
+    from omnigraph.lang.schema import AcceptedSchema, Catalog
     from omnigraph.merge.pick_receipt import PickReceipt
     from omnigraph.merge.receipt import MergeReceipt
     from omnigraph.merge.restore_receipt import RestoreReceipt
     from omnigraph.read.blobs import Blob
     from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
     from omnigraph.read.plan.explanation import Explanation
+    from omnigraph.read.result.result import Result
     from omnigraph.upkeep.backup import CopyReceipt
     from omnigraph.upkeep.cleanup import CleanupReport
     from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
@@ -175,12 +176,42 @@ class Graph:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.branches = Branches(session)
-        self.commits = Commits(session, session.default_branch)
-        self.tags = Tags(session)
-        self.recovery = Recovery(session)
-        self.schema = Schema(session)
-        self.changes = Changes(session)
+
+    @cached_property
+    def branches(self) -> Branches:
+        from omnigraph.graph.collections import Branches
+
+        return Branches(self.session)
+
+    @cached_property
+    def commits(self) -> Commits:
+        from omnigraph.graph.collections import Commits
+
+        return Commits(self.session, self.session.default_branch)
+
+    @cached_property
+    def tags(self) -> Tags:
+        from omnigraph.graph.collections import Tags
+
+        return Tags(self.session)
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        from omnigraph.graph.collections import Recovery
+
+        return Recovery(self.session)
+
+    @cached_property
+    def schema(self) -> Schema:
+        from omnigraph.graph.schema import Schema
+
+        return Schema(self.session)
+
+    @cached_property
+    def changes(self) -> Changes:
+        from omnigraph.graph.changes import Changes
+
+        return Changes(self.session)
 
     @property
     def uri(self) -> str:

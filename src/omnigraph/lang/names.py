@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from omnigraph.errors import cut
 
@@ -27,6 +26,8 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     >>> did_you_mean("more", ["Stored", "Asset"])
     'known: Asset, Stored'
     """
+    from difflib import get_close_matches  # only messages of errors need it
+
     names = sorted(set(known))
     by_folded = {name.casefold(): name for name in reversed(names)}
     folded = written[:_LONGEST].casefold()

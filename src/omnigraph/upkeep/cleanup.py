@@ -29,7 +29,8 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.manifest_rows import read_manifest
-from omnigraph.commit.recovery import recover_all, recover_branch
+from omnigraph.commit.recover_all import recover_all
+from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.removal_list import ListState, RemovalList, TableRemovals
 from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.schema_tables import identity_in

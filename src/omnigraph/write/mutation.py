@@ -20,7 +20,8 @@ from omnigraph.commit.write_request import Prepared
 from omnigraph.dataclass import dataclass
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import KeyConflictError, ResourceLimitError
-from omnigraph.evaluate import Request, bind, holds, implied_ids, prefilter, table_rows
+from omnigraph.evaluate import Request, bind, holds, table_rows
+from omnigraph.evaluate.prefilter import implied_ids, prefilter
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind

@@ -12,10 +12,13 @@ import struct
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from omnigraph.lang.schema.canonical import compact
 from omnigraph.lang.types import Scalar
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 KeyValue = str | bool | int | float | date
 """A value of a key property. A date or time can also be given as a number of days or milliseconds since 1970."""
@@ -92,6 +95,8 @@ def _float_text(value: float, scalar: Scalar) -> str:
 
 def _shortest_f32(value: float) -> str:
     """The shortest decimal that parses to a 32-bit float. Of several, the nearest one; on a tie, the even one."""
+    from fractions import Fraction
+
     bits = _f32_bits(abs(value))
     exact = _f32_value(bits)
     if bits == 0:
@@ -119,6 +124,8 @@ def _f32_bits(value: float) -> int:
 
 
 def _f32_value(bits: int) -> Fraction:
+    from fractions import Fraction
+
     if bits >= 0x7F800000:
         return Fraction(2) ** 128
     return Fraction(float(struct.unpack("<f", struct.pack("<I", bits))[0]))

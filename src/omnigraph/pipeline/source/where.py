@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
-from omnigraph.evaluate import Request, holds, prefilter, table_rows
+from omnigraph.evaluate import Request, holds, table_rows
+from omnigraph.evaluate.prefilter import prefilter
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import compile_queries, ir
 from omnigraph.lang.query.walk import walk

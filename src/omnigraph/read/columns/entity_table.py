@@ -19,7 +19,7 @@ from omnigraph.read.budget.budget import checkpoint, memory_of_read, note_read
 from omnigraph.read.columns.cache import ColumnCache, Sized, Slot
 from omnigraph.read.columns.id_index import IdIndex, find_all, id_index
 from omnigraph.read.columns.numbering import Numbering
-from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers, as_row_ids
 from omnigraph.storage.indexes import Coverage, IndexSpec
 
 _ROW_ID = "_rowid"
@@ -189,7 +189,7 @@ class EntityTable:
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
         """Read columns of the existing entities with these row ids."""
-        return _count_read(self._snapshot.table(self.key).take_rows(pa.array(row_ids, pa.uint64()), columns=columns))
+        return _count_read(self._snapshot.table(self.key).take_rows(as_row_ids(row_ids), columns=columns))
 
     def having(self, name: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Read columns of the entities whose value in column `name` is one of `values`, in any order."""
@@ -421,6 +421,17 @@ class EntityTable:
                 raise
             return self._look_up(ids)
 
+    def row_of(self, id_: str, names: Sequence[str]) -> pa.Table | None:
+        """Columns of the entity with an id, read with one request. The table is empty if there is no such entity.
+
+        None if the ids are in memory, or if reading all ids costs less than further requests.
+        """
+        if self.is_cached("id") or self.is_cached(_ID_INDEX) or not all(map(self.is_comparable, names)):
+            return None
+        if not self._asks("id", len(names) if "id" in self.indexed else self._lookup_values(len(names))):
+            return None
+        return self.having("id", pa.array([id_]), list(dict.fromkeys(names)))
+
     def _find_in_memory(self, ids: pa.Array) -> Numbers:
         index = self._id_index(len(ids))
         if index is not None:
@@ -452,8 +463,12 @@ class EntityTable:
         return (
             not self.is_cached("id")
             and self.count > 100 * SMALL_TABLE_ROWS
-            and self._asks("id", count + self.count // LOOKUP_COST_ROWS_PER_VALUE // 4)
+            and self._asks("id", self._lookup_values(count))
         )
+
+    def _lookup_values(self, count: int) -> int:
+        """The number of indexed values whose lookup costs as much as that of `count` values without an index."""
+        return count + self.count // LOOKUP_COST_ROWS_PER_VALUE // 4
 
     def _look_up(self, ids: pa.Array) -> Numbers:
         wanted = pa.chunked_array([ids.drop_null()])

@@ -33,6 +33,9 @@ SAMPLES_PER_BOUND = 8
 NEARLY_SORTED_ROWS_PER_DESCENT = 64
 """An array is nearly sorted if fewer than one in this many elements is smaller than the element before it."""
 
+NUMBERS_PER_ROW = 4
+"""Rows are grouped without sorting if their keys are in a range of at most this many numbers per row."""
+
 _WORD_BITS = 64
 _HALF_WORD_BITS = np.uint64(32)
 
@@ -129,6 +132,10 @@ def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
     Returns:
         The first row of each group, in the order of the numbers, and the group of each row.
     """
+    low = int(keys.min(initial=0))
+    size = int(keys.max(initial=0)) - low + 1
+    if size <= NUMBERS_PER_ROW * len(keys):
+        return _dense_groups(keys, low, size)
     if len(keys) <= SORT_CHUNK_ROWS:
         _, first, group = np.unique(keys, return_index=True, return_inverse=True)
         return first, group
@@ -141,6 +148,21 @@ def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(begins) - 1
     return order[begins], group
+
+
+def _dense_groups(keys: npt.NDArray[np.integer], low: int, size: int) -> tuple[Numbers, Numbers]:
+    """Like `groups_of`, for numbers in a small range: from `low`, `size` different numbers at most."""
+    numbers = keys.astype(np.int64)
+    numbers -= low
+    there = np.zeros(size, bool)
+    there[numbers] = True
+    checkpoint()
+    group = (np.cumsum(there) - 1).take(numbers)
+    checkpoint()
+    first = np.empty(int(np.count_nonzero(there)), np.int64)
+    # Of several rows of a group, the last assignment counts, and that is the first row.
+    first[group[::-1]] = np.arange(len(keys) - 1, -1, -1)
+    return first, group
 
 
 def float_keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from functools import cached_property
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.dataclass import dataclass
-from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.read.columns.cache import ColumnCache, process_cache
 from omnigraph.read.columns.entity_table import EntityTables
-from omnigraph.read.topology.topologies import Topologies
+
+if TYPE_CHECKING:
+    from omnigraph.read.topology.topologies import Topologies
 
 KEPT = 16
 """Number of recent snapshots whose views a graph handle keeps."""
 
 
-@dataclass(frozen=True, slots=True)
 class View:
     """Entity tables and topologies of one snapshot."""
 
-    tables: EntityTables
-    topologies: Topologies
+    def __init__(self, tables: EntityTables, catalog: Catalog) -> None:
+        self.tables = tables
+        self._catalog = catalog
+
+    @cached_property
+    def topologies(self) -> Topologies:
+        from omnigraph.read.topology.topologies import Topologies
+
+        return Topologies(self.tables, self._catalog)
+
+    def release(self, others: EntityTables) -> None:
+        """Drop the references to arrays, except for those of tables that are shared with `others`."""
+        if "topologies" in vars(self):
+            self.topologies.release()
+        self.tables.release(others)
 
 
 class Views:
@@ -50,7 +65,7 @@ class Views:
             if found is None:
                 latest = next(reversed(self._views.values())).tables if self._views else None
                 tables = EntityTables(snapshot, self._cache or process_cache(), latest)
-                found = View(tables, Topologies(tables, accepted.catalog))
+                found = View(tables, accepted.catalog)
                 self._views[key] = found
                 while len(self._views) > KEPT:
                     self._views.popitem(last=False)
@@ -60,8 +75,7 @@ class Views:
                 if other is not found:
                     # Only the current view refers to large arrays. Arrays of other views stay in the cache until they
                     # are evicted.
-                    other.topologies.release()
-                    other.tables.release(found.tables)
+                    other.release(found.tables)
         return found
 
     def clear(self) -> None:

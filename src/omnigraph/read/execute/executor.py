@@ -15,7 +15,6 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry, Trace
-from omnigraph.read.execute.point_lookup import point_lookup
 from omnigraph.read.execute.stages import as_query, rows_of_table, stage_text
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.chunked_match import is_out_of_memory, match_in_chunks
@@ -48,17 +47,6 @@ class Execution:
 
     table: pa.Table
     plan: Plan
-
-
-def run(query: ReadQuery, context: Context) -> pa.Table:
-    """Plan and run a read, and return its result.
-
-    Raises:
-        BudgetExceededError: the read exceeds a limit.
-        CancelledError: the read was cancelled.
-    """
-    found = None if _LOG.isEnabledFor(logging.DEBUG) else point_lookup(query, context)
-    return execute(query, context).table if found is None else found
 
 
 def explain(query: ReadQuery, context: Context) -> Plan:

@@ -5,14 +5,16 @@ Planning and the operators cost several times as much as finding one row. The an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from omnigraph.errors import BudgetExceededError
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array
 from omnigraph.read.columns.numbers import NOTHING
 from omnigraph.read.context.context import Context
-from omnigraph.read.match.index_lookup import ids_of
+from omnigraph.read.match.key_lookup import ids_of
 from omnigraph.read.query.read_query import ReadQuery
-from omnigraph.read.shape.result_columns import cast_to
 
 
 def point_lookup(query: ReadQuery, context: Context) -> pa.Table | None:
@@ -36,12 +38,20 @@ def point_lookup(query: ReadQuery, context: Context) -> pa.Table | None:
     spending.check()
     try:
         with spending.running():
-            numbers = table.find(pa.array(ids, pa.utf8()))
-            if len(numbers) == 0 or numbers[0] == NOTHING:
+            columns = _columns(ids[0], table, pattern.columns) if ids else None
+            if columns is None:
                 return query.schema.empty_table()
-            columns = [table.take(name, numbers) for name in pattern.columns]
             spending.need(sum(column.nbytes for column in columns))
     except BudgetExceededError:
         return None  # the executor works in chunks, or fails with a hint
     fields = zip(columns, query.schema, strict=True)
-    return pa.table([cast_to(column, field.type) for column, field in fields], query.schema)
+    return pa.table([c if c.type == field.type else c.cast(field.type) for c, field in fields], query.schema)
+
+
+def _columns(id_: str, table: EntityTable, names: Sequence[str]) -> list[pa.Array] | None:
+    """Columns of the entity with an id; None if there is no such entity."""
+    row = table.row_of(id_, names)
+    if row is not None:
+        return [as_one_array(row[name]) for name in names] if row.num_rows else None
+    numbers = table.find(pa.array([id_], pa.utf8()))
+    return None if numbers[0] == NOTHING else [table.take(name, numbers) for name in names]

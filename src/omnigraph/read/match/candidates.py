@@ -14,7 +14,8 @@ from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
-from omnigraph.read.match.index_lookup import index_lookup, selects_by_id
+from omnigraph.read.match.index_lookup import index_lookup
+from omnigraph.read.match.key_lookup import selects_by_id
 from omnigraph.read.query.block import QueryBlock, Side, side_at
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.evaluate import is_true

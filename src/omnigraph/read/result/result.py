@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ import pyarrow as pa
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.arrow import readable
-from omnigraph.read.result.encoding import objects, plain
 from omnigraph.read.result.network import Network
 
 if TYPE_CHECKING:
@@ -151,6 +149,8 @@ class Result:
 
     def json_rows(self, *, js_safe: bool = False) -> Iterator[str]:
         """The rows as JSON objects, each a text without line breaks."""
+        from omnigraph.read.result.encoding import objects
+
         for batch in self.batches():
             for row in objects(batch, js_safe=js_safe):
                 yield row.as_py()
@@ -181,19 +181,22 @@ class Result:
     # Notebooks
 
     def _repr_html_(self) -> str:
+        from html import escape
+
+        from omnigraph.read.result.encoding import plain
+
+        def cell(text: str | None) -> str:
+            if text is None:
+                return "<td><i>null</i></td>"
+            return f"<td>{escape(text if len(text) <= _LONG else text[:_LONG] + '…')}</td>"
+
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         shown = self._table.slice(0, _SHOWN)
         texts = [plain(column.combine_chunks()).to_pylist() for column in shown.columns]
-        rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in zip(*texts, strict=True))
+        rows = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in zip(*texts, strict=True))
         left = self.row_count - shown.num_rows
         count = f"{self.row_count} rows" + (f", the first {shown.num_rows} of them shown" if left else "")
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{count}</p>"
-
-
-def _cell(text: str | None) -> str:
-    if text is None:
-        return "<td><i>null</i></td>"
-    return f"<td>{escape(text if len(text) <= _LONG else text[:_LONG] + '…')}</td>"
 
 
 _PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))

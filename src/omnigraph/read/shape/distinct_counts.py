@@ -14,6 +14,7 @@ import numpy as np
 from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers
 from omnigraph.read.columns.sorting import in_order
 from omnigraph.read.shape.group_codes import Codes, renumbered
@@ -23,6 +24,9 @@ MARKS_PER_ROW = 8
 
 MIN_MARKS = 1 << 16
 """There may always be this number of marks, even if there are few rows."""
+
+MAX_HASHED_SHARE = 0.25
+"""If at most this fraction of the pairs is expected to be distinct, duplicates are removed before sorting."""
 
 _WORD_BYTES = 8
 
@@ -115,7 +119,11 @@ def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers]
         codes, of_row = codes[there], of_row[there]
     if groups >= 2**62 // size:
         codes, size = renumbered(Codes(codes, size))
-    keys = in_order((of_row * size + codes).view(np.uint64)).view(np.int64)
+    keys = of_row * size + codes
+    share = distinct_share(keys)
+    if share <= MAX_HASHED_SHARE:
+        keys = keys.take(hash_groups(keys, share * len(keys))[0])
+    keys = in_order(keys.view(np.uint64)).view(np.int64)
     new = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.bincount(keys[new] // max(size, 1), minlength=groups).astype(np.int64)

@@ -1,6 +1,7 @@
 """Adjacency lists in CSR form: the edges of a type, grouped by the node at one end."""
 
-# See docs/decisions/0262-parallel-edges-are-searched-for-once.md and docs/decisions/0271-one-filter-of-all-edges.md
+# See docs/decisions/0271-one-filter-of-all-edges.md
+# See docs/decisions/0262-parallel-edges-are-searched-for-once.md
 
 from __future__ import annotations
 
