@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 from omnigraph.errors import InputError, cut
 
@@ -11,6 +12,7 @@ _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 
 _TIMES = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+@lru_cache(64)
 def parse_amount(name: str, text: str, *, what: str = "an amount", positive: bool = False) -> int:
     """Convert an amount to bytes.
 

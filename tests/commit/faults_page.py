@@ -37,7 +37,7 @@ FLUSHES = [
 ]
 
 FLUSHED: dict[str, tuple[int, int]] = dict(
-    zip(map(str, FLUSHES), [(16, 13), (23, 20), (16, 13), (24, 21), (46, 18)], strict=True)
+    zip(map(str, FLUSHES), [(13, 11), (20, 18), (13, 11), (21, 19), (40, 18)], strict=True)
 )
 """For each write: the number of flushes that fail in turn, and how often recovery has to undo the write."""
 

@@ -7,18 +7,19 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from tests.commit.graphs import assert_whole
 from tests.commit.together import queue, together, turn_taken
-from tests.patience import until
+from tests.patience import PATIENCE, until
 
 import omnigraph
 from omnigraph.commit.attempts import _Write
 from omnigraph.commit.group import Waiting
 from omnigraph.commit.manifest import Commit, commit_json
+from omnigraph.commit.turns import WriterQueue
 from omnigraph.errors import (
     ConstraintError,
     InputError,
@@ -455,11 +456,34 @@ def test_an_interrupted_caller_does_not_stop_the_others(graph: Graph) -> None:
         with pytest.raises(KeyboardInterrupt):
             leaving()
         interrupted.undo()
-        assert len(waiting) == 1
+        assert len(waiting) == 0
     until(lambda: not queue(graph)._taken)
     made = commits_of(together(graph, [mutation(graph, PUT, name=f"p{i}", age=i) for i in range(2)]))
     assert len({commit.id for commit in made}) == 1
     assert names(graph) == ["a", "b", "c", "p0", "p1"]
+
+
+def test_an_interrupted_caller_is_not_written_by_a_later_group(graph: Graph) -> None:
+    """Its neighbours in the queue become a group without it."""
+    outcomes: list[object] = []
+
+    def start(write: Callable[[], object], waiting: WriterQueue, count: int) -> Thread:
+        thread = Thread(target=lambda: outcomes.append(write()))
+        thread.start()
+        until(lambda: len(waiting) == count)
+        return thread
+
+    with turn_taken(graph) as waiting:
+        first = start(mutation(graph, PUT, name="first", age=1), waiting, 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("omnigraph.commit.turns.Waiting", partial(Waiting, woken=_InterruptedEvent()))
+            with pytest.raises(KeyboardInterrupt):
+                graph.mutate(PUT, {"name": "gone", "age": 1})
+        last = start(mutation(graph, PUT, name="last", age=1), waiting, 2)
+    for thread in (first, last):
+        thread.join(PATIENCE)
+    assert len({commit.id for commit in commits_of(outcomes)}) == 1
+    assert names(graph) == ["a", "b", "c", "first", "last"]
 
 
 class _InterruptedEvent(Event):

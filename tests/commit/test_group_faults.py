@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.commit.child import LINK, PAIR, Children, read_log
+from tests.commit.child import LINK, PAIR, Children, end, read_log
 from tests.commit.graphs import SEED, assert_whole, create, ids, put, sidecars
 from tests.commit.matrix import Kill, kills, outcome
 from tests.commit.test_failed_flush import Flushes
@@ -199,3 +201,48 @@ def test_processes_with_many_threads_lose_no_acknowledged_write(
         assert sum(len(commit.members) or 1 for commit in history if commit.writer == "Mutation") == len(acknowledged)
         assert_whole(graph)
         assert graph.recovery.list() == []
+
+
+@pytest.mark.slow
+def test_killed_and_paused_processes_with_many_threads_lose_no_acknowledged_write(
+    children: Children, place: Path, tmp_path: Path
+) -> None:
+    """Each of two processes groups the writes of 16 threads. They are killed at any time, some after a pause."""
+    threads, faults = 16, 8
+    with create(place) as graph:
+        job = {"uri": graph.uri, "threads": threads, "commits": 10_000, "ttl": TTL}
+        logs: list[Path] = []
+
+        def start() -> int:
+            logs.append(tmp_path / f"{len(logs)}.log")
+            name = f"w{len(logs)}"
+            return children.start("group_many", failpoint=None, log=str(logs[-1]), name=name, **job)
+
+        running = [start(), start()]
+        for _ in range(faults):
+            before = len(read_log(logs)[0])
+            until(partial(_has_more, logs, before + random.randint(1, 2 * threads)))
+            victim = running.pop(random.randrange(2))
+            if random.random() < 0.5:
+                end(victim, signal.SIGSTOP)
+                time.sleep(random.uniform(0, 3 * TTL))  # the lease may expire meanwhile
+                end(victim, signal.SIGCONT)
+                time.sleep(random.uniform(0, TTL))
+            end(victim)
+            assert children.wait(victim).signal == signal.SIGKILL
+            running.append(start())
+        for pid in running:
+            end(pid)
+            assert children.wait(pid).signal == signal.SIGKILL
+    with open(place) as reopened:
+        acknowledged, made = read_log(logs)[0], shown(reopened)
+        assert set(acknowledged) <= set(made)
+        assert len(made) - len(acknowledged) <= threads * len(logs)
+        assert_whole(reopened)
+        history = reopened.commits.list().commits
+        assert sum(len(commit.members) or 1 for commit in history if commit.writer == "Mutation") == len(made)
+        put(reopened, ["after"], BOTH)
+
+
+def _has_more(logs: Sequence[Path], count: int) -> bool:
+    return len(read_log(logs)[0]) >= count

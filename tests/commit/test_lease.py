@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -23,6 +24,7 @@ from omnigraph.commit import lease, owner
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lease import LeaseRecord, Owner, lease_path
+from omnigraph.commit.store import StagedManifest, Store
 from omnigraph.errors import LeaseLostError, LeaseTimeoutError, RecoveryRequiredError
 from omnigraph.graph import Graph
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -355,13 +357,14 @@ def test_a_paused_first_write_on_a_branch_survives_the_loss_of_its_forks(
 
 def test_a_writer_stops_when_its_lease_object_is_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer no longer has exclusive access, so it stops. The next writer completes its write."""
-    durable = graph.session.store.tables.make_durable
+    stage = Store.stage_publish
 
-    def careless(*arguments: object) -> None:
-        durable(*arguments)  # type: ignore[arg-type]
-        graph.session.store.objects.delete(lease_path("main"))
+    def careless(self: Store, *arguments: Any) -> StagedManifest:
+        staged = stage(self, *arguments)
+        self.objects.delete(lease_path("main"))
+        return staged
 
-    monkeypatch.setattr(type(graph.session.store.tables), "make_durable", lambda self, staged: careless(staged))
+    monkeypatch.setattr(Store, "stage_publish", careless)
     with pytest.raises(RecoveryRequiredError):
         put(graph, ["unlucky"], PAIR)
     monkeypatch.undo()
@@ -382,6 +385,7 @@ def test_the_owner_record_identifies_a_process(place: Path, graph: Graph) -> Non
 
 def test_a_process_that_cannot_be_seen_does_not_count_as_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may hide the processes of other users. Then only a missing heartbeat means that they are dead."""
+    Owner.here()  # which is remembered
     monkeypatch.setattr(owner, "_start_time", lambda pid: None)
     assert not Owner(Owner.here().host, os.getppid(), "12345").is_dead()
     assert Owner(Owner.here().host, 2**22 + 1, "12345").is_dead()

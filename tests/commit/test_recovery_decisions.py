@@ -392,7 +392,7 @@ def test_a_sidecar_that_cannot_be_written_stops_the_write(graph: Graph) -> None:
 
 
 def test_a_sidecar_that_cannot_be_removed_does_not_fail_the_write(graph: Graph) -> None:
-    graph.session.store.objects = faults = FaultyStore(graph.session.store.objects)
+    graph.session.store.leases = faults = FaultyStore(graph.session.store.leases)
     faults.fail_before("delete")
     commit = put(graph, ["new"])
     assert len(sidecars(graph)) == 1

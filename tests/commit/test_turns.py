@@ -15,6 +15,7 @@ from tests.commit.together import together, turn_taken
 
 import omnigraph
 from omnigraph.commit import attempts
+from omnigraph.commit.turns import WriterQueue
 from omnigraph.errors import WriteTimeoutError
 from omnigraph.graph import Graph
 
@@ -78,3 +79,33 @@ def test_a_write_inside_the_preparation_of_another_does_not_wait_for_itself(
     monkeypatch.setattr(attempts._Write, "_staged", staged_later)
     graph.mutate(ADD, {"name": "outer"}, timeout=5)
     assert names(graph) == ["inner", "outer"]
+
+
+# Interrupts (Ctrl-C)
+
+
+@pytest.mark.parametrize("step", ["enter", "_abandon", "_passed_on"])
+@pytest.mark.parametrize("before", [False, True])
+def test_an_interrupt_does_not_keep_the_turn(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
+) -> None:
+    """An interrupt at any step of a turn, before or after it."""
+    original = getattr(WriterQueue, step)
+    interrupts = iter([KeyboardInterrupt()])
+
+    def interrupted(self: WriterQueue, *arguments: object, **more: object) -> object:
+        if before:
+            for interrupt in interrupts:
+                raise interrupt
+        found = original(self, *arguments, **more)
+        for interrupt in interrupts:
+            raise interrupt
+        return found
+
+    monkeypatch.setattr(WriterQueue, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        graph.mutate(ADD, {"name": "one"})
+    graph.mutate(ADD, {"name": "two"}, timeout=5)
+    written = together(graph, [partial(graph.mutate, ADD, {"name": f"p{number}"}) for number in range(3)])
+    assert not any(isinstance(one, Exception) for one in written)
+    assert set(names(graph)) >= {"p0", "p1", "p2", "two"}

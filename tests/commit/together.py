@@ -33,7 +33,7 @@ def turn_taken(graph: Graph, branch: str = "main") -> Iterator[WriterQueue]:
     try:
         yield found
     finally:
-        found.leave()
+        found.leave(waiting)
 
 
 def together(graph: Graph, writes: Sequence[Write], branch: str = "main") -> list[object]:

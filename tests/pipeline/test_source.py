@@ -19,7 +19,7 @@ from omnigraph.errors import BranchNotFoundError, CompileError, InputError, NotF
 from omnigraph.graph import Graph
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.pipeline import fragment_groups
-from omnigraph.pipeline.fragment_groups import grouped
+from omnigraph.pipeline.fragment_groups import balanced, grouped
 from omnigraph.pipeline.source import reader
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import pinned
@@ -268,6 +268,25 @@ def test_small_fragments_are_read_together() -> None:
     assert list(grouped(wide, 2 * wide[0].size)) == [(0, 1), (2,)]
 
 
+def test_tasks_have_about_equal_sizes() -> None:
+    def sizes(given: list[int], most: float, cores: int) -> list[int]:
+        found = balanced([Fragment(i, 10, size) for i, size in enumerate(given)], most, cores)
+        assert [number for group in found for number in group] == list(range(len(given)))
+        return [sum(given[number] for number in group) for group in found]
+
+    assert sizes([], 5, 2) == []
+    assert sizes([1] * 10, 3, 2) == [3, 2, 3, 2]  # two cores take five each, where [3, 3, 3, 1] would take six
+    assert sizes([1] * 10, 5, 2) == [5, 5]
+    assert sizes([1] * 10, 4.99, 2) == [3, 2, 3, 2]
+    assert sizes([1] * 3, 10, 8) == [3]
+    assert sizes([1, 100], 60, 2) == [1, 100]
+    assert sizes([100, 1], 60, 2) == [100, 1]
+    assert sizes([10, *[1] * 10], 5, 2) == [10, 3, 4, 3]
+    assert sizes([1] * 7, 1, 2) == [1] * 7
+    unknown = [Fragment(i, fragment_groups.PARTITION_ROWS // 2, 0) for i in range(6)]
+    assert balanced(unknown, 100, 3) == [(0, 1), (2, 3), (4, 5)]
+
+
 def test_the_task_size_depends_on_the_selected_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     fragments = [Fragment(i, 100, 40 << 20) for i in range(8)]
     monkeypatch.setattr("omnigraph.storage.table_view.fragments", lambda _: fragments)
@@ -278,13 +297,13 @@ def test_the_task_size_depends_on_the_selected_columns(graph: Graph, monkeypatch
         return len(Reader(found, found.schema).partitions())
 
     assert row_width([ValueType(Scalar.STRING), ValueType(Scalar.F64), ValueType(Scalar.VECTOR, dim=5)]) == 24 + 8 + 20
-    assert tasks() == 3  # three of 40 MiB fit in 128 MiB
+    assert tasks() == 4  # three of 40 MiB fit in 128 MiB, but with three tasks one core would be idle in the end
     assert tasks(columns="weight") == 2  # a tenth of the bytes, so one task per core
     assert tasks(columns="weight", where="weight > 5") == 1
 
 
 def test_every_row_is_in_exactly_one_partition(tmp_path: Path, thresholds: Thresholds) -> None:
-    thresholds(fragment_groups, PARTITION_ROWS=10)
+    thresholds(fragment_groups, PARTITION_ROWS=8)
     thresholds(reader, BATCH_ROWS=3)
     place = tmp_path / "g"
     made = omnigraph.init(place, "node P { name: String @key  n: I64? }")

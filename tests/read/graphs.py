@@ -158,7 +158,8 @@ def some_schema(rng: Random, *, indexed: bool = False) -> str:
         own = rng.sample(sorted(TYPES.keys() - {"vec"}), rng.choice((0, 1, 2, 3)))
         more = "key: String? " if rng.random() < 0.15 or name in nodes else ""
         more += "@key(src, dst)" if rng.random() < 0.1 else ""
-        lines.append(f"edge {name}: {ends[0]} -> {ends[1]} {{ {_declared(own, _varied(rng, fixed))} {more} }}")
+        bound = rng.choice((" @card(0..1)", " @card(0..1)", " @card_in(0..1)")) if rng.random() < 0.2 else ""
+        lines.append(f"edge {name}: {ends[0]} -> {ends[1]}{bound} {{ {_declared(own, _varied(rng, fixed))} {more} }}")
     return "\n".join(lines)
 
 
@@ -259,6 +260,11 @@ def _add_edges(rng: Random, model: Model, name: str, count: int) -> list[str]:
         id_ = f"{rng.choice('zyxwé')}{rng.randint(0, 40)}"
         if declared.key:
             id_ = json.dumps([source, target], ensure_ascii=False, separators=(",", ":"))
+        others = [(a, b) for other, (a, b, _) in model.edges[name].items() if other != id_]
+        if (declared.card.max == 1 and any(a == source for a, _ in others)) or (
+            declared.card_in.max == 1 and any(b == target for _, b in others)
+        ):
+            continue
         model.edges[name][id_] = (source, target, _values(rng, declared))
         chosen.append(id_)
     return list(dict.fromkeys(chosen))
@@ -332,8 +338,9 @@ class World:
     def _states(self) -> Iterator[State]:
         rng, model = self.rng, Model(self.catalog)
         many = rng.random() < 0.25
+        nodes, edges = (24, 12) if many else rng.choice(((6, 12), (6, 12), (5, 30)))
         for _ in range(rng.choice((1, 1, 2))):
-            self._grow(model, "main", 24 if many else 6, 12)
+            self._grow(model, "main", nodes, edges)
         self._index("main", share=0.4, first=True)
         yield self._state("loaded", "main", model)
         self.graph.branches.create("side")

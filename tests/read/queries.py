@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from omnigraph.errors import CompileError
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.read.query.read_query import ReadQuery
 
 T = TypeVar("T")
 
@@ -45,6 +47,11 @@ class Query:
     def read(self) -> ir.Read:
         assert isinstance(self.compiled.body, ir.Read)
         return self.compiled.body
+
+    @cached_property
+    def prepared(self) -> ReadQuery:
+        """The query with its derived facts. All states share it, as the calls of a prepared query do."""
+        return ReadQuery(self.read)
 
 
 def some_query(rng: Random, catalog: Catalog, kind: type[Maker] | None = None) -> Query:

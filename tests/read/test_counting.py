@@ -120,6 +120,19 @@ def test_variable_length_hops_are_counted(graph: Graph) -> None:
     assert rows(graph, text) == [(young,)]
 
 
+def test_deleted_nodes_have_no_optional_matches(graph: Graph) -> None:
+    """A deleted node leaves an unused number, which must not be counted as a node without a match."""
+    gone = {"p3", "p20"}
+    graph.mutate("query q($names: [String]) { delete Person where name in $names }", {"names": sorted(gone)})
+    left = [name for name in PEOPLE if name not in gone]
+    homes = Counter(name for name, _ in AT)
+    matched = sum(max(homes[name], 1) for name in left)
+    text = "match { $a: Person  optional { $a livesIn $c } } return { count(*) as n }"
+    assert rows(graph, text) == [(matched,)]
+    text = "match { $a: Person  $b: City  optional { $a livesIn $c } } return { count(*) as n }"
+    assert rows(graph, text) == [(5 * matched,)]
+
+
 def test_cycles_are_counted_by_enumeration(graph: Graph) -> None:
     expected = sum((c, a) in OUT for a, b in OUT for b2, c in OUT if b == b2)
     text = "match { $a follows $b $b follows $c $c follows $a } return { count($a) as n }"

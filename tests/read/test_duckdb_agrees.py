@@ -20,6 +20,7 @@ from tests.read.graphs import State, World, some_value
 from tests.read.queries import INTEGERS, ORDERS, TEXT, Maker, Query, literal, some_query
 from tests.read.sql import NotRelationalError, Statement, tables
 from tests.read.test_oracle_agrees import NOW, Reader, a_world, explained, plain, readers, too_large
+from tests.read.webs import Web
 
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.query import ir
@@ -126,6 +127,13 @@ class Plain(Maker):
         return self.weighted(*choices)
 
 
+class PlainWeb(Web, Plain):
+    """Generates such queries with several edges among the same variables."""
+
+    def tested_block(self, depth: int = 0) -> str:
+        return self.condition(0)
+
+
 def asked(database: duckdb.DuckDBPyConnection, statement: Statement) -> list[tuple[Any, ...]]:
     rows = database.execute(statement.text, statement.values).fetchall()
     return [tuple(tuple(value) if isinstance(value, list) else value for value in row) for row in rows]
@@ -188,7 +196,7 @@ def pairs(world: World, seed: int) -> Iterator[tuple[int, Query, Reader, duckdb.
     states = readers(world)
     databases = [database_of(world, reader.state) for reader in states]
     for number in range(QUERIES):
-        query = some_query(Random(f"sql {seed}/{number}"), world.catalog, Plain)
+        query = some_query(Random(f"sql {seed}/{number}"), world.catalog, PlainWeb if number % 3 == 2 else Plain)
         if query.read.stages:
             continue  # stages are compared with the oracle
         for reader, database in zip(states, databases, strict=True):

@@ -26,11 +26,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from tests.read.graphs import Indexes, State, World
+from tests.read.limits import SMALL_MEMORY, Countdown, Limits, some_limits
 from tests.read.oracle import Answer, BadCountError, Oracle, Rough
 from tests.read.queries import Query, some_query
-from tests.read.thresholds import CHOICES, turned
+from tests.read.thresholds import CHOICES, FORMAT_CHOICES, turned
+from tests.read.webs import Web
 
-from omnigraph.errors import ExecutionError, InputError, OmnigraphError
+from omnigraph.errors import BudgetExceededError, CancelledError, ExecutionError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
@@ -42,7 +44,6 @@ from omnigraph.read.context.trace import Trace
 from omnigraph.read.context.views import Views
 from omnigraph.read.execute.executor import explain
 from omnigraph.read.execute.run import run
-from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.search import word_store
 from omnigraph.read.topology import topologies
 
@@ -71,16 +72,20 @@ class Reader:
     world: World
     views: Views
 
-    def table(self, query: Query, *, traced: bool = False) -> pa.Table:
+    def table(self, query: Query, limits: Limits | None = None, *, traced: bool = False) -> pa.Table:
         request = Request(bind(query.compiled.params, query.given), NOW)
         accepted, snapshot = self.world.graph.accepted_schema, self.state.snapshot
         view = self.views.of(snapshot, accepted)
         trace = Trace() if traced else None
-        spending = Spending(Budget(seconds=None))  # the machine may be busy
-        context = Context(snapshot, accepted, request, view.tables, lambda: view.topologies, spending, trace=trace)
-        if traced:
-            explain(ReadQuery(query.read), replace(context, trace=Trace()))
-        return run(ReadQuery(query.read), context)
+        with (limits or Limits()).applied() as spending:
+            context = Context(snapshot, accepted, request, view.tables, lambda: view.topologies, spending, trace=trace)
+            if traced:
+                explain(query.prepared, replace(context, trace=Trace(), budget=Spending(Budget(seconds=None))))
+            table = run(query.prepared, context)
+        assert not isinstance(spending.cancel, Countdown) or not spending.cancel.expired, (
+            "a cancelled read has a result"
+        )
+        return table
 
 
 def readers(world: World) -> list[Reader]:
@@ -139,12 +144,23 @@ class DisagreementError(AssertionError):
     """The engine and the oracle disagree."""
 
 
-def outcome(query: Query, reader: Reader, *, traced: bool = False) -> pa.Table | OmnigraphError:
+def outcome(
+    query: Query, reader: Reader, limits: Limits | None = None, *, traced: bool = False
+) -> pa.Table | OmnigraphError:
     """The answer of the engine."""
     try:
-        return reader.table(query, traced=traced)
+        return reader.table(query, limits, traced=traced)
     except OmnigraphError as error:
         return error
+
+
+def stopped_by(limits: Limits, said: pa.Table | OmnigraphError) -> str | None:
+    """The limit that stopped a read; None if no limit did."""
+    if limits.checks is not None and isinstance(said, CancelledError):
+        return "cancelled"
+    if limits.memory in SMALL_MEMORY and isinstance(said, BudgetExceededError) and said.resource == "bytes":
+        return "out of memory"
+    return None
 
 
 def compare(query: Query, state: State, said: pa.Table | OmnigraphError) -> str:
@@ -205,7 +221,7 @@ def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query,
     for number in queries:
         if number % 15 == 14:
             states = readers(world)  # empty caches, as in another process
-        query = some_query(Random(f"{seed}/{number}"), world.catalog)
+        query = some_query(Random(f"{seed}/{number}"), world.catalog, Web if number % 3 == 2 else None)
         for reader in states:
             if not too_large(query, reader.state):
                 yield number, query, reader
@@ -240,16 +256,27 @@ def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) 
             world.close()
 
 
-def agreed(seed: int, queries: range, most: int) -> Counter[str]:
-    """Run pairs of one world on both, and count the kinds of agreement."""
+def agreed(seed: int, queries: range, most: int, stopped: Counter[str]) -> Counter[str]:
+    """Run pairs of one world on both, and count the kinds of agreement.
+
+    Each pair has its own thresholds and limits. A read that a limit stopped runs again without limits, with the same
+    caches.
+    """
     done: Counter[str] = Counter()
-    with turned(Random(f"turned {seed}")) as numbers, a_world(seed) as world:
+    with turned(Random(f"format {seed}"), FORMAT_CHOICES) as format_numbers, a_world(seed) as world:
         for number, query, reader in islice(pairs(world, seed, queries), most):
-            try:
-                said = outcome(query, reader, traced=number % 8 == 7)
-                done[compare(query, reader.state, said)] += 1
-            except Exception as error:
-                pytest.fail(f"{explained(error, seed, number, query, reader)}\n{numbers}", pytrace=False)
+            rng = Random(f"limits {seed}/{number}/{reader.state.name}")
+            limits, traced = some_limits(rng), number % 8 == 7
+            with turned(rng) as numbers:
+                try:
+                    said = outcome(query, reader, limits, traced=traced)
+                    if (limit := stopped_by(limits, said)) is not None:
+                        stopped[limit] += 1
+                        said = outcome(query, reader, Limits(limits.threads), traced=traced)
+                    done[compare(query, reader.state, said)] += 1
+                except Exception as error:
+                    why = explained(error, seed, number, query, reader)
+                    pytest.fail(f"{why}\n{limits}\n{format_numbers | numbers}", pytrace=False)
     return done
 
 
@@ -258,18 +285,21 @@ def agreed(seed: int, queries: range, most: int) -> Counter[str]:
 def test_the_engine_agrees_with_the_oracle(share: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     if QUERY is not None:
-        agreed(SEED, range(int(QUERY), int(QUERY) + 1), total)
+        agreed(SEED, range(int(QUERY), int(QUERY) + 1), total, Counter())
         return
     done: Counter[str] = Counter()
+    stopped: Counter[str] = Counter()
     wanted = math.ceil(total / SHARES)
     for seed in count(SEED + share, SHARES):
-        done += agreed(seed, range(QUERIES), wanted - done.total())
+        done += agreed(seed, range(QUERIES), wanted - done.total(), stopped)
         if done.total() >= wanted:
             break
     if wanted >= ENOUGH:
         # Most of the queries must return rows.
         assert done["rows"] > wanted / 3, done
         assert done["unsure"] + done["error"] < wanted / 10, done
+        assert stopped["cancelled"] > wanted / 50, stopped
+        assert wanted / 100 < stopped["out of memory"] < wanted / 4, stopped
 
 
 @pytest.mark.slow
@@ -288,6 +318,6 @@ def test_concurrent_queries_give_the_rows_of_sequential_ones(monkeypatch: pytest
 
 
 def test_the_overridden_thresholds_exist() -> None:
-    for module, numbers in CHOICES.items():
+    for module, numbers in {**CHOICES, **FORMAT_CHOICES}.items():
         home = import_module(f"omnigraph.read.{module}")
         assert [name for name in numbers if not hasattr(home, name)] == [], module

@@ -15,8 +15,9 @@ from omnigraph.graph import Graph
 from omnigraph.read.plan import plan_candidates, planner
 
 SCHEMA = """
-node Person { name: String @key age: I64 }
-node City { name: String @key }
+interface Named { name: String }
+node Person implements Named { @key(name) age: I64 }
+node City implements Named { @key(name) }
 edge Follows: Person -> Person
 edge LivesIn: Person -> City
 """
@@ -58,6 +59,7 @@ MATCHES = [
     "$a follows $b  $c follows $b  $a != $c",
     "$a follows $b  $c: Person  $a != $c  not { $b follows $c }",
     f"{TWO}  not {{ $a <follows> $c }}",
+    f'{TWO}  $a != $c  $x: Named  $a (follows | livesIn) $x  $x.name > "c1"',
     "$a: Person  $b: Person  $a != $b",
     "$a follows $b  $b livesIn $x  $a livesIn $x  $a != $b  not { $b follows $a }",
 ]

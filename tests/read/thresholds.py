@@ -34,6 +34,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_PARTITIONS": (3, 64),
         "SAMPLES_PER_PARTITION": (1, 16),
     },
+    "columns.stoppable": {"ARRAY_CHUNK_ROWS": (1, 3, 1 << 20)},
     "columns.sorting": {
         "SORT_CHUNK_ROWS": (4, 1 << 17),
         "MAX_UNPACKED_ROWS": (0, 4, 512),
@@ -62,7 +63,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_PARALLEL_ROWS": (0, 1 << 20),
         "MIN_PARALLEL_BYTES": (0, 128 << 20),
     },
-    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 1.0, 10**9), "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0)},
+    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 0.0, 1.0, 10**9), "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0)},
     "plan.plan_candidates": {"MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9), "MIN_EXCLUDE_COST_EDGES": (0.0, 20_000.0)},
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
@@ -88,6 +89,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6), "SEARCH_RATIO": (0, 16, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
     "plan.plan_rank": {"MIN_FULL_MATCH_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
+    "match.rank": {"SAFETY_FACTOR": (0.01, 1, 2)},
     "match.block_value": {"CHUNK_ROWS": (1, 5, 1 << 20), "MAX_CHUNKS": (1, 1000)},
     "match.scan": {"CHUNK_ROWS": (1, 5, 1 << 19)},
     "plan.join_order": {
@@ -107,7 +109,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},
     "search.entities": {"SLOTS_PER_ROW": (0, 8)},
     "search.fusion": {"MAX_EARLY_ENTITIES": (1, 10**9), "KNOWN_FACTOR": (0.001, 0.01, 1.25)},
-    "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48)},
+    "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48), "SAMPLE_RATIO": (1, 3, 16)},
     "search.word_store": {"MIN_SAVED_TOKENS": (0, 1_000_000), "SAVED_CHANGE_RATIO": (1, 20, 10**6)},
     "search.vector_sketch": {"MIN_DIMENSIONS": (1, 32)},
     "search.search": {"SPARSE_RATIO": (0, 1, 8, 10**6), "MIN_INDEXED_ENTITIES": (0, 100_000), "SPARSE_READS": (1, 16)},
@@ -128,21 +130,25 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "ID_INDEX_COST_SCANS": (0, 50, 10**6),
         "HASH_TABLE_COST_SCANS": (1, 25, 10**6),
     },
-    "columns.numbering": {"MAX_SLOTS_PER_ENTITY": (1, 2, 4)},
     "topology.topology": {"CHUNK_EDGES": (1, 1 << 18)},
     "topology.topologies": {"SAVED_CHANGE_RATIO": (1, 20, 10**6), "SAVED_CHANGE_EDGES": (0, 1_000)},
     "topology.topology_update": {"REBUILD_RATIO": (1, 2, 10), "MAX_SLICED_INSERTS": (0, 1_000)},
 }
 """Values of each threshold: its default, and values with which small graphs take the code paths of large ones."""
 
+FORMAT_CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "columns.numbering": {"MAX_SLOTS_PER_ENTITY": (1, 2, 4)},
+}
+"""Values of thresholds on which derived files depend. All reads of a graph need the same ones."""
+
 
 @contextmanager
-def turned(rng: Random) -> Iterator[dict[str, float]]:
+def turned(rng: Random, choices: Mapping[str, Mapping[str, tuple[float, ...]]] = CHOICES) -> Iterator[dict[str, float]]:
     """Override the thresholds of the engine for a while. Half of the time they keep their defaults."""
     chosen: dict[str, float] = {}
     with ExitStack() as turns:
         if rng.random() < 0.5:
-            for module, numbers in CHOICES.items():
+            for module, numbers in choices.items():
                 values = {name: rng.choice(choices) for name, choices in numbers.items()}
                 chosen |= {f"{module}.{name}": value for name, value in values.items()}
                 turns.enter_context(thresholds(import_module(f"omnigraph.read.{module}"), **values))

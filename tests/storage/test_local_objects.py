@@ -87,7 +87,7 @@ def test_files_of_lance_are_flushed_before_their_directories(tmp_path: Path, tra
     store.sync_files(["nodes/t"])
     files = ["flush nodes/t/data/1.lance", "flush nodes/t/data/2.lance", "flush nodes/t/v.manifest"]
     assert sorted(traced[:3]) == files
-    assert set(traced[3:]) == {"flush nodes/t/data", "flush nodes/t", "flush nodes", "flush ."}
+    assert set(traced[3:]) == {"flush nodes/t/data", "flush nodes/t", "flush nodes"}, "'nodes' is known to be durable"
     with pytest.raises(FlushFailedError, match="no such file"):
         store.sync_files(["nodes/t/missing"])
 

@@ -106,3 +106,56 @@ def test_grouping_batches_keeps_all_rows_in_order(size: int) -> None:
     groups = list(lookup.in_groups(reader, size))
     assert pa.concat_tables(groups).equals(rows(0, 50))
     assert all(group.num_rows >= size for group in groups[:-1])
+
+
+ODD = [
+    "it's",
+    "a'' OR id IN ('p",
+    "back\\slash",
+    "100%",
+    "_",
+    "",
+    " ",
+    "naïve",
+    "a,b",
+    '"quoted"',
+    "`tick`",
+    "日本",
+    "p' --",
+]
+"""Ids with characters that have a meaning in SQL, and neighbours of the plain ones."""
+
+PLAIN = [
+    "a-b",
+    "a_b",
+    "A-B",
+    "a b",
+    "mail@x.org",
+    "2024-01-01",
+    "10",
+    "1e1",
+    "true",
+    "null",
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_ids_with_any_characters_are_found(tables: TableStorage, indexed: bool) -> None:
+    every = [*ODD, *PLAIN]
+    base = tables.create("t", SCHEMA)
+    stored = pa.table({"id": every, "number": [1] * len(every), "text": every}, schema=SCHEMA)
+    staged = stage_append(tables.at(base), stored)
+    assert staged is not None
+    ref = tables.commit_staged(staged)
+    if indexed:
+        staged = stage_indexes(tables.at(ref), [IndexSpec("id", IndexKind.BTREE)])
+        assert staged is not None
+        ref = tables.commit_staged(staged)
+    for one in every:
+        found = tables.at(ref).lookup("id", pa.chunked_array([[one]], pa.utf8()), columns=["text"])
+        assert found["text"].to_pylist() == [one]
+    both = pa.chunked_array([[PLAIN[0], PLAIN[-1], "nobody"]], pa.utf8())
+    assert sorted(tables.at(ref).lookup("id", both, columns=["id"])["id"].to_pylist()) == [PLAIN[-1], PLAIN[0]]
+    mixed = pa.chunked_array([[PLAIN[0], ODD[0]]], pa.utf8())
+    assert sorted(tables.at(ref).lookup("id", mixed, columns=["id"])["id"].to_pylist()) == [PLAIN[0], ODD[0]]

@@ -17,6 +17,7 @@ from tests.s3_server import S3Root
 from tests.thresholds import Thresholds
 
 from omnigraph.errors import Disposition, InputError, OmnigraphError, StorageError, StorageErrorKind, report_for
+from omnigraph.storage.lance_failures import reporting
 from omnigraph.storage.objects import ObjectStore, open_store, s3
 
 SECRETS = {
@@ -262,3 +263,9 @@ def test_storage_errors_have_a_report(kind: StorageErrorKind) -> None:
     report = report_for(error)
     assert (report.http_status, report.http_code, report.exit_code) == (500, "internal", 1)
     assert str(error) == "s3://bucket/a: reason"
+
+
+def test_an_interrupt_inside_lance_is_no_damaged_file() -> None:
+    failed = OSError("/g/__manifest: External error: KeyboardInterrupt: , /x/lance/src/io.rs:1:2")
+    with pytest.raises(KeyboardInterrupt), reporting("/g", "__manifest"):
+        raise failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,3 +86,20 @@ def test_without_an_index_only_searched_columns_are_read_whole(
         taken = read()
     # Ids, endpoints and mails are short. One of the long columns would be larger than all of them together.
     assert 0 < taken < ROWS * BIO / 4
+
+
+def test_an_update_does_not_search_for_a_kept_unique_value(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`@unique` has no index, so a search reads the column of all mails. A new value is searched for."""
+    shutil.copytree(place, tmp_path / "graph")
+    with omnigraph.open(tmp_path / "graph") as graph:
+        graph.optimize()
+        column = graph.snapshot().scan("node:Person", columns=["mail"]).nbytes
+        graph.mutate(UPDATE)
+        with bytes_read(monkeypatch) as read:
+            graph.mutate(UPDATE.replace("2.0", "3.0"))
+            kept = read()
+            graph.mutate(UPDATE.replace("weight: 2.0", 'mail: "other"'))
+            searched = read()
+    assert kept < column / 4 < searched

@@ -56,7 +56,8 @@ class Waiting:
         id: its id, if it becomes a member.
         context: the context variables of its caller.
         woken: set when it has its turn, or its outcome.
-        is_gone: whether its caller was interrupted, so that nobody waits.
+        has_turn: whether it may write alone. Its caller ends the turn.
+        is_gone: whether its caller does not wait any more.
         has_outcome: whether a group has decided it.
         commit: its commit; None if there was nothing to do, or if it failed.
         error: why it failed.
@@ -70,6 +71,7 @@ class Waiting:
     id: str = field(default_factory=ulid_now)
     context: Context = field(default_factory=copy_context)
     woken: Event = field(default_factory=Event)
+    has_turn: bool = False
     is_gone: bool = False
     has_outcome: bool = False
     commit: Commit | None = None

@@ -21,13 +21,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import TracebackType
 from urllib.parse import quote
 from uuid import uuid4
 
 import orjson
 
+from omnigraph.commit.alarms import ALARMS
 from omnigraph.commit.owner import Owner as Owner
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
@@ -104,7 +105,7 @@ class LeaseRecord:
     waiters: tuple[Waiter, ...] = ()
 
     def dump(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @classmethod
     def load(cls, data: bytes) -> LeaseRecord:
@@ -148,9 +149,7 @@ class Lease:
         self._stop = threading.Event()
         self._lost = False
         self._ttl = ttl
-        self._beats = threading.Timer(ttl / 3, self._heartbeat)
-        self._beats.daemon = True
-        self._beats.start()
+        ALARMS.set(self._heartbeat, ttl / 3)
 
     def check(self) -> None:
         """Read the object and check that this process still holds the lease.
@@ -209,7 +208,7 @@ class Lease:
     def release(self) -> None:
         """Hand the lease to the oldest waiter, or release it. Does nothing if it is lost."""
         self._stop.set()
-        self._beats.cancel()
+        ALARMS.cancel(self._heartbeat)
         with self._lock:
             if self._lost:
                 _ours.discard(self._holder)

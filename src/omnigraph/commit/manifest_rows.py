@@ -29,6 +29,7 @@ from omnigraph.commit.manifest import (
 )
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.ledger import LedgerVersion
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.table_ref import TableRef
 
 
@@ -161,6 +162,17 @@ def _lineage_rows(commits: Iterable[Commit]) -> list[dict[str, Any]]:
 
 
 def _commit_row(commit: Commit) -> dict[str, Any]:
+    """The row of a commit. Each publish writes the rows of the most recent commits again, so they are cached."""
+    found = _rows.get(commit.id)
+    if found is None or found[0] is not commit:
+        found = _rows.put(commit.id, (commit, _encoded(commit)))
+    return found[1]
+
+
+_rows: LruCache[tuple[Commit, dict[str, Any]]] = LruCache(256)
+
+
+def _encoded(commit: Commit) -> dict[str, Any]:
     return {
         "object_id": commit.id,
         "object_type": RowKind.GRAPH_COMMIT.value,

@@ -20,7 +20,9 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        return cls(_host(), os.getpid(), _start_time(os.getpid()) or "")
+        if not _here:
+            _here.append(cls(_host(), os.getpid(), _start_time(os.getpid()) or ""))
+        return _here[0]
 
     def is_dead(self) -> bool:
         """Whether the process is certainly dead. False for processes on other machines, whose state is unknown."""
@@ -30,6 +32,12 @@ class Owner:
             return True
         started = _start_time(self.pid)
         return started is not None and started != self.started
+
+
+_here: list[Owner] = []
+"""This process, once it is known. A forked process is another one."""
+
+os.register_at_fork(after_in_child=_here.clear)
 
 
 def _host() -> str:

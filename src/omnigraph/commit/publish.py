@@ -89,12 +89,12 @@ def commit_staged(
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
-        store.tables.make_durable(staging.staged)
+        change = replace(sidecar.change, ancestors=prepared.ancestors)
+        next_ = store.stage_publish(view, change, sidecar.commit, held, staging.staged)
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)
-        change = replace(sidecar.change, ancestors=prepared.ancestors)
-        published = store.publish(view, change, sidecar.commit, held).head
+        published = store.publish(view, change, sidecar.commit, held, next_).head
     except Exception as error:
         return _finish(store, sidecar, held, error)
     reach(Failpoint.PUBLISHED)
@@ -102,7 +102,9 @@ def commit_staged(
         # The commit is durable. If the sidecar cannot be removed, the next recovery removes it.
         if sidecar.schema is not None:
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
-        store.objects.delete(sidecar.path)
+        # Not flushed: if the sidecar is back after a power failure, recovery finds its commit and removes it. The
+        # next sidecar in this directory makes the removal durable.
+        store.leases.delete(sidecar.path)
         remove_ancestors(store.objects, sidecar.ancestors)
     compact_checksums(store)
     reach(Failpoint.SIDECAR_REMOVED)

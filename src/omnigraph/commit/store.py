@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field, replace
 from threading import Lock
@@ -15,7 +15,7 @@ from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest
 from omnigraph.commit.manifest_rows import has_commit, read_manifest
-from omnigraph.commit.manifest_successor import closing, successor
+from omnigraph.commit.manifest_successor import Successor, closing, successor
 from omnigraph.commit.process_locks import branch_lock
 from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch, list_branch_refs
@@ -37,11 +37,11 @@ from omnigraph.errors import (
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.latest_version import HINT, VERSIONS, read_hint, read_local, torn_version
-from omnigraph.storage.ledger import Ledger, LedgerVersion
+from omnigraph.storage.ledger import Ledger, LedgerVersion, StagedVersion
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.staged import Staged, TableConflictError
 from omnigraph.storage.table_ref import manifest_name, table_directory
-from omnigraph.storage.tables import TableStorage
+from omnigraph.storage.tables import SYNC_LEVELS, TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
@@ -61,13 +61,31 @@ class Timeouts:
     ttl: float = lease.TTL_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class StagedManifest:
+    """The next manifest version, not published yet. Its new parts are written.
+
+    Attributes:
+        change: the table versions that it publishes, with their checksums.
+        next: its content.
+        version: its parts.
+        flushed: whether its parts are flushed.
+    """
+
+    change: Change
+    next: Successor
+    version: StagedVersion
+    flushed: bool = False
+
+
 @dataclass(slots=True)
 class Store:
     """The storage of one graph. Safe to use from many threads.
 
     Attributes:
         objects: small objects, such as references and sidecars.
-        leases: the lease objects. They need not survive a power failure: the manifest has the last fencing number.
+        leases: the same objects without flushes, for writes that need not survive a power failure, such as leases: the
+            manifest has the last fencing number.
         tables: node and edge tables.
         manifest: the table of published states of all branches.
         audit: the table of writes that recovery has settled.
@@ -414,27 +432,72 @@ class Store:
         except BranchNotFoundError:
             return 0
 
-    def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
+    def stage_publish(
+        self, base: Manifest, change: Change, commit: Commit, held: Lease, written: Sequence[Staged]
+    ) -> StagedManifest:
+        """Prepare a publish: write the new parts of the manifest, and flush them with the files of the table writes.
+
+        One flush for all of them takes hardly longer than for one. Nothing is visible yet.
+
+        Args:
+            base: the state that the write was prepared against.
+            change: the table versions to publish.
+            commit: the commit.
+            held: the lease.
+            written: the committed table writes.
+
+        Raises:
+            LeaseLostError: a writer with a higher fencing number has published.
+            FlushFailedError: a file cannot be flushed.
+        """
+        staged = self._stage(base, base, self._sealed(change), commit, held)
+        if self.tables.is_durable:
+            files = self.tables.written_files(written) + self.manifest.files_of(staged.version)
+            self.objects.sync_files(files, levels=SYNC_LEVELS)
+        return replace(staged, flushed=True)
+
+    def _stage(self, base: Manifest, current: Manifest, change: Change, commit: Commit, held: Lease) -> StagedManifest:
+        """Write the new parts of the version that follows the current one, if the expectations of the write hold."""
+        _check_expectations(base, current, change, held)
+        made = commit
+        if (commit.manifest_version, commit.ledger) != (current.version + 1, current.ledger.branch):
+            made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
+        next_ = successor(current, change, made, held.fence)
+        return StagedManifest(change, next_, self.manifest.stage(current.ledger, next_.keep, next_.add))
+
+    def _sealed(self, change: Change) -> Change:
+        return replace(change, pins=tuple(replace(pin, ref=self.tables.sealed(pin.ref)) for pin in change.pins))
+
+    def publish(
+        self, base: Manifest, change: Change, commit: Commit, held: Lease, staged: StagedManifest | None = None
+    ) -> Manifest:
         """Publish a write: all table versions, the commit and the head become visible in one step, or nothing.
 
         If another version was published first, the manifest is read again. The publish is retried while the branch head
         and the tables are those that the write expects.
+
+        Args:
+            base: the state that the write was prepared against.
+            change: the table versions to publish.
+            commit: the commit.
+            held: the lease.
+            staged: the result of `stage_publish`, if the caller has called it.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
             ReadSetChangedError: the branch head or a table is not the one that the write was prepared against.
         """
         current = base
-        change = replace(change, pins=tuple(replace(pin, ref=self.tables.sealed(pin.ref)) for pin in change.pins))
+        change = self._sealed(change) if staged is None else staged.change
         for _ in range(PUBLISH_ATTEMPTS):
-            _check_expectations(base, current, change, held)
-            made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
-            next_ = successor(current, change, made, held.fence)
+            if staged is None:
+                staged = self._stage(base, current, change, commit, held)
             try:
-                published = self.manifest.publish(current.ledger, next_.keep, next_.add)
+                published = self.manifest.commit(staged.version, flushed=staged.flushed)
                 self._check_newest(published, commit)
-                return self._remember(next_.published(published))
+                return self._remember(staged.next.published(published))
             except TableConflictError:
+                staged = None
                 self.forget(base.branch)
                 current = self.capture(base.branch)
                 if current.head.id == commit.id:

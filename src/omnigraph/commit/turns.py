@@ -9,6 +9,8 @@ others, and only wait for the lease.
 """
 
 # See docs/decisions/0210-waiting-writers-are-committed-together.md
+# See docs/decisions/0255-an-interrupted-writer-ends-its-turn.md
+# See docs/decisions/0241-loads-do-not-join-groups.md
 
 from __future__ import annotations
 
@@ -81,18 +83,41 @@ class WriterQueue:
 
     def run(self, waiting: Waiting) -> Commit | None:
         """Wait for the turn and write, or wait until a group has written."""
-        self.enter(waiting)
-        if waiting.has_outcome:
-            if waiting.error is not None:
-                raise waiting.error
-            return waiting.commit
         try:
-            _own.__dict__.setdefault("queues", []).append(self)
+            self.enter(waiting)
+            if not waiting.has_outcome:
+                return self._write_alone(waiting)
+        finally:
+            self._finish(waiting)
+        if waiting.error is not None:
+            raise waiting.error
+        return waiting.commit
+
+    def _write_alone(self, waiting: Waiting) -> Commit | None:
+        own: list[WriterQueue] = _own.__dict__.setdefault("queues", [])
+        try:
+            own.append(self)
             left = max(waiting.deadline - time.monotonic(), 0.0)
             return attempts.write(waiting.store, replace(waiting.request, timeout=left), waiting.prepare)
         finally:
-            _own.queues.remove(self)
-            self.leave()
+            own.remove(self)
+
+    def _finish(self, waiting: Waiting) -> None:
+        """Leave the queue, and end the turn of a writer. An interrupt (Ctrl-C) is raised again after that.
+
+        A turn that does not end would stop all writers of the branch in this process. So each step can be repeated.
+        """
+        interrupt: KeyboardInterrupt | None = None
+        is_over = False
+        while not is_over:
+            try:
+                self._abandon(waiting)
+                self.leave(waiting)
+                is_over = True
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def enter(self, waiting: Waiting) -> None:
         """Wait for the turn, or for the outcome.
@@ -102,19 +127,13 @@ class WriterQueue:
         """
         with self._lock:
             if not self._taken:
-                self._taken = True
+                self._taken = waiting.has_turn = True
                 return
             self._waiting.append(waiting)
-        try:
-            if not waiting.woken.wait(max(waiting.deadline - time.monotonic(), 0.0)) and self._withdraw(waiting):
-                branch = waiting.request.branch
-                raise WriteTimeoutError(f"other writers of this process used branch '{branch}' until the timeout")
-            waiting.woken.wait()  # a group may have begun to write it
-        except WriteTimeoutError:
-            raise
-        except BaseException:  # the caller is interrupted; a group that has begun to write it goes on
-            self._abandon(waiting)
-            raise
+        if not waiting.woken.wait(max(waiting.deadline - time.monotonic(), 0.0)) and self._withdraw(waiting):
+            branch = waiting.request.branch
+            raise WriteTimeoutError(f"other writers of this process used branch '{branch}' until the timeout")
+        waiting.woken.wait()  # a group may have begun to write it
 
     def _withdraw(self, waiting: Waiting) -> bool:
         """Leave the queue. Returns False if the turn has come."""
@@ -125,34 +144,61 @@ class WriterQueue:
             return True
 
     def _abandon(self, waiting: Waiting) -> None:
-        """Leave the queue because the caller is gone, and pass on a turn that has already come."""
+        """Leave the queue, because the caller does not wait any more. A group that has begun to write it goes on."""
         with self._lock:
             waiting.is_gone = True
-            has_turn = waiting.woken.is_set() and not waiting.has_outcome
-        if has_turn:
-            self.leave()
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
-    def leave(self) -> None:
-        """End the turn. The next one goes to the writer that has waited longest, with those that can join it."""
-        members = self._next()
-        if not members:
+    def leave(self, waiting: Waiting) -> None:
+        """End the turn of a writer, if it has it. The next one goes to the writer that has waited longest.
+
+        If others can join it, they are written as a group.
+        """
+        if self._passed_on(waiting):
             return
         try:
             # Not the thread of a member: if that is interrupted, the others still get their outcomes.
-            threading.Thread(target=self._write_groups, args=(members,), name="omnigraph group commit").start()
+            threading.Thread(target=self._write_groups, args=(waiting,), name="omnigraph group commit").start()
         except RuntimeError:  # no more threads, or the interpreter is shutting down
-            self._put_back(members, alone=True)
-            self._next()
+            self._passed_on(waiting, alone=True)
 
-    def _next(self) -> list[Waiting]:
+    def _passed_on(self, waiting: Waiting, *, alone: bool = False) -> bool:
+        """Free the turn of a writer, or pass it on to one other writer. False if the next turn is that of a group.
+
+        Args:
+            waiting: the writer.
+            alone: whether the next writer does not form a group.
+        """
+        with self._lock:
+            if not waiting.has_turn:
+                return True
+            if not self._waiting:
+                self._taken = waiting.has_turn = False
+                return True
+            following = self._waiting[0]
+            if not alone and len(self._waiting) > 1 and following.fits(self._waiting[1]):
+                return False
+            # If this is interrupted, it can be repeated: the assignments have no interrupt between them.
+            following.woken.set()
+            waiting.has_turn, following.has_turn = False, True
+            self._waiting.popleft()
+            return True
+
+    def _next(self, before: Waiting | None = None) -> list[Waiting]:
         """Take the next group out of the queue. If only one writer can go on, it gets the turn. Else the turn is free.
+
+        Args:
+            before: the writer whose turn ends; None if it was the turn of a group.
 
         Returns:
             The members of the group; empty if there is none.
         """
         with self._lock:
-            while self._waiting and self._waiting[0].is_gone:
-                self._waiting.popleft()
+            if before is not None:
+                if not before.has_turn:
+                    return []
+                before.has_turn = False
             if not self._waiting:
                 self._taken = False
                 return []
@@ -161,19 +207,19 @@ class WriterQueue:
                 members.append(self._waiting.popleft())
             if len(members) > 1:
                 return members
+            members[0].has_turn = True
             members[0].woken.set()
             return []
 
-    def _put_back(self, members: Sequence[Waiting], *, alone: bool = False) -> None:
-        """Return writers to the head of the queue."""
+    def _put_back(self, members: Sequence[Waiting]) -> None:
+        """Return writers to the head of the queue, except those whose callers are gone."""
         with self._lock:
-            for member in reversed(members):
-                member.alone = member.alone or alone
-                self._waiting.appendleft(member)
+            self._waiting.extendleft(member for member in reversed(members) if not member.is_gone)
 
-    def _write_groups(self, members: list[Waiting]) -> None:
-        """Write groups as long as several writers wait. Then pass the turn on."""
+    def _write_groups(self, before: Waiting) -> None:
+        """Take over the turn of a writer, and write groups as long as several writers wait. Then pass the turn on."""
         _own.queues = [self]
+        members = self._next(before)
         while members:
             began = time.monotonic()
             self._put_back(_write_group(members))
@@ -220,7 +266,10 @@ def _fail(members: Sequence[Waiting], error: Exception) -> None:
 
 def _copy(error: Exception) -> Exception:
     """A copy of an error, because each thread adds its own traceback."""
-    made = error.__class__.__new__(error.__class__)
+    try:
+        made = error.__class__.__new__(error.__class__)
+    except TypeError:  # a class that cannot be created without arguments
+        return error
     made.args, made.__cause__ = error.args, error.__cause__
     made.__dict__.update(copy.copy(error.__dict__))
     return made

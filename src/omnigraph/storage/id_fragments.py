@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
-from omnigraph.storage.scans import filtered, numbered, scanner
+from omnigraph.storage.scans import filtered, numbered, one_of, scanner
+from omnigraph.storage.table_files import data_file_name
 
 MOST_LOOKUPS = 1_000
 """Maximum number of ids for which single fragments are chosen. For more, reading them one by one does not pay."""
@@ -165,13 +166,13 @@ def _covered(dataset: LanceDataset) -> set[int]:
 def _file(dataset: LanceDataset, number: int) -> str:
     fragment = dataset.get_fragment(number)
     assert fragment is not None
-    return str(fragment.metadata.files[0].path)
+    return data_file_name(fragment.metadata.files[0])
 
 
 def _read(dataset: LanceDataset, ids: pa.Array, columns: Sequence[str], numbers: Sequence[int] | None) -> pa.Table:
     if numbers is not None and not numbers:
         return pa.schema([_field(dataset, name) for name in columns]).empty_table()
-    return filtered(dataset, columns, pc.field(_ID).isin(ids), len(ids), few=True, fragments=numbers)
+    return filtered(dataset, columns, one_of(_ID, ids), len(ids), few=True, fragments=numbers)
 
 
 def _field(dataset: LanceDataset, name: str) -> pa.Field:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 16
 _PASSING = ("Generic S3 error", "error sending request", "timed out", "timeout")
+_INTERRUPT = re.compile(r"\bExternal error: KeyboardInterrupt\b")
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _ADVICE = {
     StorageErrorKind.PERMANENT: "check the address and the files of the graph; restore a damaged file from a backup",
@@ -90,8 +91,13 @@ def lance_failure(error: BaseException, root: str, path: str, *, write: bool = F
         root: the graph root.
         path: the dataset below it.
         write: whether the request may have taken effect.
+
+    Raises:
+        KeyboardInterrupt: the user pressed Ctrl-C while Lance ran Python code. Lance reports this as a failed request.
     """
     text = _PLACE.sub("", str(error)).strip()
+    if _INTERRUPT.search(text):
+        raise KeyboardInterrupt from error
     kind = StorageErrorKind.PERMANENT
     if write:
         kind = StorageErrorKind.UNKNOWN

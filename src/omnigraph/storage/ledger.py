@@ -235,6 +235,15 @@ class LedgerBranch:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedVersion:
+    """The next version of a ledger: its new parts are written, but it is not published. Opaque except for its base."""
+
+    base: LedgerVersion
+    _transaction: Transaction
+    _added: tuple[FragmentMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerTag:
     name: str
     branch: str | None
@@ -417,14 +426,21 @@ class Ledger:
     ) -> LedgerVersion:
         """Publish the next version: the kept parts of the base, in order, then one part per added table.
 
+        Raises:
+            TableConflictError: another version was published since `base`. Nothing happened.
+        """
+        return self.commit(self.stage(base, keep, add, schema=schema))
+
+    def stage(
+        self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table], *, schema: pa.Schema | None = None
+    ) -> StagedVersion:
+        """Write the new parts of the next version. Nothing is visible or flushed yet.
+
         Args:
             base: the version that must be the newest.
             keep: the parts of the base to keep.
             add: the new parts.
             schema: the same columns with other metadata; by default those of the base.
-
-        Raises:
-            TableConflictError: another version was published since `base`. Nothing happened.
         """
         with reporting(self._root, self.path):
             added = [
@@ -438,7 +454,24 @@ class Ledger:
         sealed = sealed_schema(schema or base.schema, base.version + 1, fragments, sums)
         # Overwrite without retries is the only operation that Lance commits only if the base is the newest version.
         transaction = Transaction(base.version, LanceOperation.Overwrite(sealed, fragments))
-        return self._commit(base._dataset, base.branch, transaction, added)
+        return StagedVersion(base, transaction, tuple(added))
+
+    def files_of(self, staged: StagedVersion) -> list[str]:
+        """The files of the new parts of a staged version, below the root."""
+        return self._part_files(staged.base.branch, staged._added)
+
+    def commit(self, staged: StagedVersion, *, flushed: bool = False) -> LedgerVersion:
+        """Publish a staged version.
+
+        Args:
+            staged: the version.
+            flushed: whether the caller has flushed the files of its parts.
+
+        Raises:
+            TableConflictError: another version was published since its base. Nothing happened.
+        """
+        base = staged.base
+        return self._commit(base._dataset, base.branch, staged._transaction, () if flushed else staged._added)
 
     def _commit(
         self,
@@ -447,8 +480,9 @@ class Ledger:
         transaction: Transaction,
         added: Sequence[FragmentMetadata],
     ) -> LedgerVersion:
-        # Flush before the commit, so that a power failure leaves no version that points at an incomplete file.
-        self._flush(branch, added, [], created=transaction.read_version == 0)
+        if added:
+            # Flush before the commit, so that a power failure leaves no version that points at an incomplete file.
+            self._flush(branch, added, [], created=transaction.read_version == 0)
         try:
             made = LanceDataset.commit(target, transaction, max_retries=0, storage_options=self._options)
         except CommitConflictError as error:
@@ -470,11 +504,17 @@ class Ledger:
         if self._sync is None:
             return
         directory = table_directory(self.path, branch)
-        # Parts from before the branch was created are in the directory of its parent, and were flushed there.
-        own = [file for part in parts for file in part.files if file.base_id is None]
-        files = [f"{directory}/data/{data_file_name(file)}" for file in own]
+        files = self._part_files(branch, parts)
         files += [f"{directory}/_versions/{manifest_name(version)}" for version in versions]
         self._sync(files, levels=None if created else 2)
+
+    def _part_files(self, branch: str | None, parts: Sequence[FragmentMetadata]) -> list[str]:
+        """The files of some parts, below the root.
+
+        Parts from before the branch was created are in the directory of its parent, and were flushed there.
+        """
+        own = [file for part in parts for file in part.files if file.base_id is None]
+        return [f"{table_directory(self.path, branch)}/data/{data_file_name(file)}" for file in own]
 
     def _uri(self, branch: str | None) -> str:
         return f"{self._root}/{table_directory(self.path, branch)}"

@@ -20,8 +20,8 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import CorruptionError, InputError
-from omnigraph.storage.blobs import filled, stored_columns
-from omnigraph.storage.id_fragments import MOST_LOOKUPS, IdFragments
+from omnigraph.storage.blobs import blob_columns, filled, stored_columns
+from omnigraph.storage.id_fragments import MOST_LOOKUPS, SMALL_ROWS, IdFragments
 from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
 
@@ -258,13 +258,22 @@ def _write(dataset: LanceDataset, rows: RowSource, positions: pa.Array) -> list[
     whole = (part for chosen in parts for part in filled(dataset, chosen))
     stored = (batch for part in whole for batch in stored_columns(part, dataset.schema).to_batches())
     failed: list[Exception] = []
-    reader = pa.RecordBatchReader.from_batches(dataset.schema, _noting(stored, failed))
+    data: pa.Table | pa.RecordBatchReader
+    if isinstance(rows, TableRows) and is_small(rows.table):
+        data = pa.Table.from_batches(list(stored), dataset.schema)
+    else:
+        data = pa.RecordBatchReader.from_batches(dataset.schema, _noting(stored, failed))
     try:
-        return list(write_fragments(reader, dataset, mode="append", allow_external_blob_outside_bases=True))
+        return list(write_fragments(data, dataset, mode="append", allow_external_blob_outside_bases=True))
     except Exception:
         if failed:
             raise failed[0] from None  # raise the original error: Lance has converted it to text
         raise
+
+
+def is_small(rows: pa.Table) -> bool:
+    """Whether rows are converted at once, and not batch by batch, which costs more for few rows."""
+    return rows.num_rows <= SMALL_ROWS and not blob_columns(rows)
 
 
 def _noting(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:

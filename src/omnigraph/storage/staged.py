@@ -12,6 +12,7 @@ from lance import Transaction
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import ConflictError
+from omnigraph.storage.table_files import data_file_name
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import ENGINE_MARK
 
@@ -117,7 +118,8 @@ def _new_files(operation: Any, known: Collection[str]) -> list[str]:
     """Files and directories below the dataset that a staged operation wrote."""
     groups = [fragment for group in getattr(operation, "groups", ()) for fragment in group.new_fragments]
     fragments = [*getattr(operation, "fragments", ()), *getattr(operation, "new_fragments", ()), *groups]
-    files = [f"data/{file.path}" for fragment in fragments for file in fragment.files if file.path not in known]
+    names = [data_file_name(file) for fragment in fragments for file in fragment.files]
+    files = [f"data/{name}" for name in names if name not in known]
     for fragment in getattr(operation, "updated_fragments", ()):
         if fragment.deletion_file is not None:
             files.append(fragment.deletion_file.path(fragment.id))

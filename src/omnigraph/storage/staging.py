@@ -33,11 +33,13 @@ from omnigraph.storage.row_changes import (
     RowSource,
     StagedChange,
     TableRows,
+    is_small,
     with_row_ids,
     write_change,
     write_deletions,
 )
 from omnigraph.storage.staged import Staged, staged
+from omnigraph.storage.table_files import data_file_name
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
 
@@ -81,7 +83,7 @@ def _written(
     """The file and the ids of a single new fragment, if there are few."""
     if ids is None or len(fragments) != 1 or len(ids) > SMALL_ROWS:
         return None
-    return f"{base.directory}/data/{fragments[0].files[0].path}", ids.combine_chunks()
+    return f"{base.directory}/data/{data_file_name(fragments[0].files[0])}", ids.combine_chunks()
 
 
 def stage_insert(table: TableView, rows: pa.Table) -> Staged | None:
@@ -336,8 +338,10 @@ def _at(table: TableView, ref: TableRef) -> TableView:
     return TableView(table.datasets, ref)
 
 
-def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
-    """Convert rows to a table's layout batch by batch, so that memory-mapped rows need not fit in memory."""
+def _stream(rows: pa.Table, stored: pa.Schema) -> pa.Table | pa.RecordBatchReader:
+    """Convert rows to a table's layout; many rows batch by batch, so that memory-mapped rows need not fit in memory."""
+    if is_small(rows):
+        return stored_columns(rows, stored)
     batches = (
         part
         for batch in rows.to_batches()

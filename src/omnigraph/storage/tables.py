@@ -33,7 +33,7 @@ from omnigraph.storage.table_files import Needs, needs, versions
 from omnigraph.storage.table_ref import TableRef, branch_ref_path
 from omnigraph.storage.table_view import TableView
 
-_SYNC_LEVELS = 2
+SYNC_LEVELS = 2
 """Directories to flush above each file of a commit: a commit may create the directory of a file, but not its parent."""
 
 
@@ -191,15 +191,18 @@ class TableStorage:
 
     def make_durable(self, committed: Sequence[Staged]) -> None:
         """Flush committed writes to disk, all at once. To be called before a manifest points at them."""
-        if self._sync is None:
-            return
+        if self._sync is not None:
+            self._sync(self.written_files(committed), levels=SYNC_LEVELS)
+
+    def written_files(self, committed: Sequence[Staged]) -> list[str]:
+        """All files that committed writes have written, below the root."""
         files: list[str] = []
         for staged in (step for each in committed for step in each.steps):
             base = staged.base
             files += staged.paths
             files.append(f"{base.directory}/_transactions/{base.version}-{staged.transaction_id}.txn")
             files.append(base.at(base.version + 1).manifest_path)
-        self._sync(files, levels=_SYNC_LEVELS)
+        return files
 
     def staged_checksums(self, staged: Sequence[Staged]) -> Checksums:
         """Checksums of all files of staged writes, on a local disk.

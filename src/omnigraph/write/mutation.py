@@ -215,6 +215,8 @@ class _Execution:
         self._problems = Problems()
         self._builders: dict[tuple[TypeKind, str], RowBuilder] = {}
         self._pending: dict[tuple[TypeKind, str], Pending] = {}
+        self._looked_up: dict[tuple[TypeKind, str], pa.Table] = {}
+        """The stored rows of the last lookup of an update."""
         self._budget = memory_budget(None)
 
     def builder(self, kind: TypeKind, name: str) -> RowBuilder:
@@ -272,11 +274,10 @@ class _Execution:
         self._problems.check()
 
     def _update(self, step: UpdateStep) -> None:
-        stored, pending_rows = self._matches(step.kind, step.name, step.where)
+        stored, rows = self._matches(step.kind, step.name, step.where, whole=True)
         pending = self.pending(step.kind, step.name)
-        rows = pending_rows
         if len(stored):
-            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), pending_rows])
+            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), rows])
             pending.replaces_stored = True
         every = pa.repeat(pa.scalar(0), rows.num_rows)
         pending.put(_with_columns(rows, {name: values.take(every) for name, values in step.columns.items()}))
@@ -294,19 +295,27 @@ class _Execution:
                     removed = self.pending(TypeKind.EDGE, name).remove(column(incident, "id"))
                     self.affected[TypeKind.EDGE] += removed
 
-    def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
-        """The matches of a condition: the ids of stored entities without pending changes, and matching pending rows."""
+    def _matches(self, kind: TypeKind, name: str, where: ir.Expr, *, whole: bool = False) -> tuple[pa.Array, pa.Table]:
+        """The matches of a condition: the ids of stored entities without pending changes, and matching pending rows.
+
+        With `whole`, the whole stored rows are needed next.
+        """
         pending = self.pending(kind, name)
-        hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.deleted]))
+        stored = self.stored_matches(kind, name, where, whole=whole)
+        hits = without(stored, pa.concat_arrays([pending.ids, pending.deleted]))
         rows = pending.rows
         return hits, rows.filter(holds(where, table_rows(rows.select(_columns(where))), self.request))
 
-    def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr) -> pa.Array:
+    def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr, *, whole: bool = False) -> pa.Array:
         """The ids of stored entities that a condition matches. Ignores pending changes."""
         columns, key = _columns(where), _text_key(self.builder(kind, name))
         ids = implied_ids(where, self.request, key=key)
         if ids is not None:
+            if whole:  # one lookup for the condition and for the rows
+                columns = list(dict.fromkeys([*columns, *self._plain_columns(kind, name)]))
             stored = self.snapshot.lookup(type_key(kind, name), "id", chunked(ids.unique()), columns=columns)
+            if whole:
+                self._looked_up[kind, name] = stored
         else:
             implied = prefilter(where, self.request, key=key)
             stored = self.snapshot.scan(type_key(kind, name), columns=columns, filter=implied)
@@ -333,10 +342,17 @@ class _Execution:
     def _stored(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
         """The rows of some stored entities. Blobs are not read; the rows refer to the stored content."""
         schema = self.builder(kind, name).schema
-        plain = [field.name for field in schema if not is_blob(field.type)]
-        rows = self.snapshot.lookup(type_key(kind, name), "id", chunked(ids.unique()), columns=plain)
+        rows = self._looked_up.get((kind, name))
+        if rows is not None and pc.all(pc.is_in(ids, value_set=column(rows, "id"))).as_py():
+            rows = rows.filter(pc.is_in(rows["id"], value_set=ids))
+        else:
+            plain = self._plain_columns(kind, name)
+            rows = self.snapshot.lookup(type_key(kind, name), "id", chunked(ids.unique()), columns=plain)
         columns = [unchanged_cells(rows.num_rows) if is_blob(field.type) else rows[field.name] for field in schema]
         return pa.table(columns, schema=schema)
+
+    def _plain_columns(self, kind: TypeKind, name: str) -> list[str]:
+        return [field.name for field in self.builder(kind, name).schema if not is_blob(field.type)]
 
     def writes(self, blobs: BlobPolicy) -> Sequence[TableWrite]:
         """The writes, one per changed table.

@@ -28,13 +28,18 @@ class Pending:
         self._fresh = _NONE
         self._new_ids = _NONE
         self._taken = _NONE
-        self._parts = [schema.empty_table()]
+        self._schema = schema
+        self._parts: list[pa.Table] = []
+        self._is_merged = True
 
     @property
     def rows(self) -> pa.Table:
         """The latest row of each id."""
-        if len(self._parts) > 1:
-            self._parts = [latest(pa.concat_tables(self._parts))]
+        if not self._parts:
+            return self._schema.empty_table()
+        if not self._is_merged:
+            whole = pa.concat_tables(self._parts) if len(self._parts) > 1 else self._parts[0]
+            self._parts, self._is_merged = [latest(whole)], True
         return self._parts[0]
 
     @property
@@ -60,6 +65,7 @@ class Pending:
         """
         if rows.num_rows:
             self._parts.append(rows)
+            self._is_merged = False
         if fresh:
             self._fresh = pa.concat_arrays([self._fresh, column(rows, "id")])
 
@@ -73,6 +79,8 @@ class Pending:
 
     def conflicts(self, stored: pa.Array) -> pa.Array:
         """The ids that must be new, but are in `stored` or were written by an earlier statement."""
+        if not self.must_be_new:
+            return self._taken
         return pa.concat_arrays([self._taken, self._new_ids.filter(pc.is_in(self._new_ids, value_set=stored))])
 
     def remove(self, ids: pa.Array) -> int:
@@ -84,6 +92,8 @@ class Pending:
 
 def latest(rows: pa.Table) -> pa.Table:
     """The last row of each id, in row order."""
+    if rows.num_rows < 2:
+        return rows
     ids = column(rows, "id").dictionary_encode()
     if len(ids.dictionary) == rows.num_rows:
         return rows.combine_chunks()
@@ -94,4 +104,6 @@ def latest(rows: pa.Table) -> pa.Table:
 
 def without(ids: pa.Array, others: pa.Array) -> pa.Array:
     """The ids that are not in `others`."""
+    if len(ids) == 0 or len(others) == 0:
+        return ids
     return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))

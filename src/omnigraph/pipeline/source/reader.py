@@ -14,7 +14,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, grouped
+from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, balanced
 from omnigraph.pipeline.source.pinned import Pinned
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 
@@ -65,11 +65,12 @@ class Reader(DataSourceReader):
         found = pinned.location.tables().at(pinned.ref).fragments()
         read = {name: pinned.columns[name] for name in self._schema.names}
         share = row_width(read.values()) / row_width(pinned.declared.values())
-        # One partition per core of the driver, but not too small: the same rule as that of Spark for files.
-        all_cores = sum(fragment.size for fragment in found) * share / (os.cpu_count() or 1)
+        # At least one partition per core of the driver, but not too small: the same rule as that of Spark for files.
+        cores = os.cpu_count() or 1
+        all_cores = sum(fragment.size for fragment in found) * share / cores
         least = _MIN_TASK_BYTES if pinned.where is None else _MIN_FILTER_TASK_BYTES
         most = min(PARTITION_BYTES, max(least, all_cores))
-        return [FragmentPartition(group) for group in grouped(found, most / share)]
+        return [FragmentPartition(group) for group in balanced(found, most / share, cores)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FragmentPartition):

@@ -15,6 +15,7 @@ from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import dense_ranks, groups_of, nth_least, order_of
+from omnigraph.read.columns.stoppable import changes, gather, running_counts, scatter
 
 _NUMBERS_PER_ROW = 6
 """Number of array elements per row that sorting needs in memory."""
@@ -57,11 +58,15 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         tied = None if rows is None else _tied(begins)
         if tied is not None and len(tied) == 0:
             break
-        asked = rows if rows is None or tied is None else rows[tied]
+        asked = rows if rows is None or tied is None else gather(rows, tied)
         if all(other.is_cheap for other in keys[number:]) and (rows is not None or end * SELECTION_RATIO > count):
             return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
-        if rows is None:
+        group: Numbers | None = None
+        if rows is not None:
+            assert tied is not None
+            group = gather(running_counts(begins), tied)
+        else:
             # Rows that have the same key as the last kept row are kept, too: a later key may sort them before that row.
             chosen = foremost(values, key, end) if end * SELECTION_RATIO <= count else None
             rows = np.arange(count) if chosen is None else chosen
@@ -69,18 +74,19 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
             tied = np.arange(len(rows))
             begins = begins[: len(rows)]
             asked = rows
+            checkpoint()
         assert asked is not None
         assert tied is not None
         codes = _codes(values, key)
         checkpoint()
-        group = np.cumsum(begins)[tied]
+        order = order_of(codes) if group is None else order_of(group, codes)
+        scatter(rows, tied, gather(asked, order))
+        differs = changes(gather(codes, order))
+        if group is not None:
+            differs &= ~changes(gather(group, order))
+        differs[:1] = False
         checkpoint()
-        order = order_of(group, codes)
-        checkpoint()
-        rows[tied] = asked[order]
-        checkpoint()
-        codes, group = codes[order], group[order]
-        begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
+        begins[tied[differs]] = True
         behind = np.flatnonzero(begins[end:])
         if len(behind):
             rows, begins = rows[: end + int(behind[0])], begins[: end + int(behind[0])]
@@ -92,9 +98,10 @@ def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | 
     checkpoint(len(begins), _NUMBERS_PER_ROW + len(keys))
     if rows is None or tied is None:
         return order_of(*(_codes(key.values(None), key) for key in keys))
-    asked = rows[tied]
-    order = order_of(np.cumsum(begins, dtype=np.int64)[tied], *(_codes(key.values(asked), key) for key in keys))
-    rows[tied] = asked[order]
+    asked = gather(rows, tied)
+    group = gather(running_counts(begins), tied)
+    order = order_of(group, *(_codes(key.values(asked), key) for key in keys))
+    scatter(rows, tied, gather(asked, order))
     return rows
 
 

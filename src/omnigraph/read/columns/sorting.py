@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.columns.stoppable import array_chunks, changes, gather, running_counts, scatter
 
 SORT_CHUNK_ROWS = 1 << 17
 """Number of integers per chunk of a sort."""
@@ -61,26 +62,28 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
         checkpoint()
         words, bits = parts.pop()
         while parts and bits + parts[-1][1] + _bits(count) <= _WORD_BITS:
-            checkpoint()
             more, size = parts.pop()
-            words = words | (more << np.uint64(bits))
+            for first, last in array_chunks(count):
+                words[first:last] |= more[first:last] << np.uint64(bits)
             bits += size
         if bits + _bits(count) > _WORD_BITS:
             parts += [(words >> _HALF_WORD_BITS, bits - 32), (words & np.uint64(2**32 - 1), 32)]
             continue
-        found = _places(words if order is None else words.take(order), _bits(count))
-        checkpoint()
-        order = found if order is None else order.take(found)
+        found = _places(words if order is None else gather(words, order), _bits(count))
+        order = found if order is None else gather(order, found)
     assert order is not None
     return order
 
 
 def _from_zero(key: npt.NDArray[np.integer]) -> tuple[Words, int]:
     """The keys minus the smallest key, and the number of bits that the largest result needs."""
-    low = key.min()
-    words = key.astype(np.uint64) - np.uint64(int(low) % 2**_WORD_BITS)
-    checkpoint()
-    return words, int(words.max()).bit_length()
+    low = np.uint64(min(int(key[a:b].min()) for a, b in array_chunks(len(key))) % 2**_WORD_BITS)
+    words, high = np.empty(len(key), np.uint64), 0
+    for first, last in array_chunks(len(key)):
+        part = words[first:last]
+        np.subtract(key[first:last].astype(np.uint64), low, out=part)
+        high = max(high, int(part.max()))
+    return words, high.bit_length()
 
 
 def _bits(count: int) -> int:
@@ -88,12 +91,16 @@ def _bits(count: int) -> int:
 
 
 def _places(words: Words, bits: int) -> Numbers:
-    """The sort order of numbers. The numbers are sorted together with their positions, in the lowest `bits` bits."""
-    keys = words << np.uint64(bits)
-    keys |= np.arange(len(keys), dtype=np.uint64)
-    checkpoint()
-    keys = in_order(keys)
-    keys &= np.uint64((1 << bits) - 1)
+    """The sort order of numbers, which are overwritten.
+
+    The numbers are sorted together with their positions, in the lowest `bits` bits.
+    """
+    for first, last in array_chunks(len(words)):
+        words[first:last] <<= np.uint64(bits)
+        words[first:last] |= np.arange(first, last, dtype=np.uint64)
+    keys = in_order(words)
+    for first, last in array_chunks(len(keys)):
+        keys[first:last] &= np.uint64((1 << bits) - 1)
     return keys.view(np.int64)
 
 
@@ -140,13 +147,12 @@ def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
         _, first, group = np.unique(keys, return_index=True, return_inverse=True)
         return first, group
     order = order_of(keys)
-    checkpoint()
-    ordered = keys.take(order)
-    begins = np.ones(len(order), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
-    checkpoint()
+    begins = changes(gather(keys, order))
+    numbers = running_counts(begins)
+    numbers -= 1
     group = np.empty(len(order), np.int64)
-    group[order] = np.cumsum(begins) - 1
+    scatter(group, order, numbers)
+    checkpoint()
     return order[begins], group
 
 

@@ -123,7 +123,9 @@ class _Side:
             mine = chosen.take(pairs)
             found_pairs, found = self.steps.step(pairs[mine], nodes[mine])
             keys, others = found_pairs * self.size + found, self.frontier[~mine]
+        checkpoint()
         keys = distinct_keys(keys[~self.seen.take(keys)], marked)
+        checkpoint()
         self.depth[chosen] += 1
         self.cost[chosen] = 0
         self._note(keys)

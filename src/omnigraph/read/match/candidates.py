@@ -145,9 +145,9 @@ class Candidates:
     def adopt(self, name: str, other: Candidates, there: str) -> None:
         """Keep only nodes that are candidates of a variable of another block, if those are known.
 
-        Both variables must have the same node type.
+        Both variables must have the same node types. If there are several, the conditions of this block are evaluated.
         """
-        if other.restricts(there) and other.is_chosen(there):
+        if len(self.tables(name)) == 1 and other.restricts(there) and other.is_chosen(there):
             self.narrow_to(name, other.of(there)[0])
 
     def is_chosen(self, name: str) -> bool:

@@ -262,7 +262,9 @@ class _Weights:
             frame: the nodes for which the block has a match, one per row. All others keep their weights.
             counts: the number of matches of each of these nodes.
         """
-        factors: Numbers = np.ones(self._candidates.tables(name)[0].slots, np.int64)
+        (table,) = self._candidates.tables(name)
+        # Unused numbers (holes) stand for no match.
+        factors = np.ones(table.slots, np.int64) if table.live is None else table.live.astype(np.int64)
         (binding,) = frame.bindings.values()
         factors[binding.numbers] = counts
         nodes = self.few(name)

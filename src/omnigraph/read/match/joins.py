@@ -8,6 +8,7 @@ import numpy as np
 
 from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import NOTHING, Numbers
+from omnigraph.read.columns.sorting import groups_of
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.pipeline import BlockRun, MatchRun, Operator, Pipeline
 from omnigraph.read.match.row_counts import products
@@ -117,7 +118,7 @@ def _run_distinct(pipeline: Pipeline, frame: Frame, match: MatchRun) -> tuple[Fr
     outer = pipeline.block.block.outer
     has_path = any(name in frame.paths for name in outer)
     keys = np.arange(frame.count) if has_path else frame.keys(list(outer))
-    _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+    first, back = groups_of(keys)
     few = frame.take(first)
     start = replace(few, origin=np.arange(few.count), weight=None)
     return match.refit(pipeline, few.count).execute(start, match), back

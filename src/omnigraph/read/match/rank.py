@@ -7,6 +7,8 @@ produced only for these nodes.
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 
 from omnigraph.dataclass import dataclass
@@ -18,6 +20,12 @@ from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.search.entities import Entities
+
+SAFETY_FACTOR = 2
+"""The first attempt is for this many times the nodes that have enough rows if each has the usual number of rows."""
+
+_SAMPLE_NODES = 1_000
+"""Approximate number of nodes from which the usual number of rows of a node is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +87,39 @@ class Rank:
         if entities.back is not None:
             weights = np.bincount(entities.back, weights, len(entities.binding.numbers)).astype(np.int64)
         numbers: Numbers = entities.binding.numbers
-        nodes = Frame(len(numbers), {self.var: entities.binding}, searching=search)
-        nodes = search.fuse(query, nodes, self.rank, self.wanted)
-        best = search.best(self.rank, nodes, self.wanted)
-        weights = weights[np.searchsorted(numbers, best.bindings[self.var].numbers)]
-        if weights.sum() < self.wanted:
+        every = Frame(len(numbers), {self.var: entities.binding}, searching=search)
+        for count in node_counts(weights, self.wanted):
+            nodes = search.fuse(query, every, self.rank, count)
+            best = search.best(self.rank, nodes, count)
+            rows_of = weights[np.searchsorted(numbers, best.bindings[self.var].numbers)]
+            if rows_of.sum() >= self.wanted or best.count < count:
+                break
+        if rows_of.sum() < self.wanted:
             # If the query sorts by a column that contains the rank, rows without a score come last. They belong to the
             # result if there are too few rows with a score.
             return nodes if query.read.ranked is None else best
         score = best.search(self.rank).to_numpy(zero_copy_only=False)
         key = score if isinstance(self.rank, ir.Nearest) else -score
         order = np.argsort(key)
-        enough = np.searchsorted(np.cumsum(weights[order]), self.wanted)
+        enough = np.searchsorted(np.cumsum(rows_of[order]), self.wanted)
         # Keep all nodes with the same score as the last one: later sort keys decide which of their rows are first.
         return best.filter(key <= key[order[enough]])
+
+
+# See docs/decisions/0245-a-sample-excludes-late-entities.md
+def node_counts(weights: Numbers, wanted: int) -> list[int]:
+    """How many best nodes to find, in attempts until they have enough rows.
+
+    Finding the best few nodes is faster. So the first attempt is for a number of nodes that certainly or very likely
+    have enough rows, and the last one for as many nodes as rows.
+
+    Args:
+        weights: number of rows of each node.
+        wanted: number of rows that are needed.
+    """
+    if len(weights) == 0:
+        return [wanted]
+    usual = float(np.median(weights[:: max(len(weights) // _SAMPLE_NODES, 1)]))
+    certain, likely = wanted / max(int(weights.min()), 1), SAFETY_FACTOR * wanted / max(usual, 1)
+    first = ceil(min(certain, likely))
+    return [first, wanted] if first < wanted else [wanted]

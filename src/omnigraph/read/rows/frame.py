@@ -17,10 +17,12 @@ import pyarrow.compute as pc
 from omnigraph.dataclass import dataclass
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
+from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
+from omnigraph.read.columns.stoppable import gather, join_arrays
 
 KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
@@ -68,13 +70,14 @@ class Binding:
         if len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
             return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
-        numbers = np.where(missing, NOTHING, self.numbers[rows])
-        return Binding(self.tables, numbers, None if self.type_index is None else self.type_index[rows])
+        numbers = gather(self.numbers, rows)
+        numbers[missing] = NOTHING
+        return Binding(self.tables, numbers, None if self.type_index is None else gather(self.type_index, rows))
 
     def take_present(self, rows: Numbers) -> Binding:
         """Like `take`, if no row is `NOTHING`."""
-        type_index = None if self.type_index is None else self.type_index.take(rows)
-        return Binding(self.tables, self.numbers.take(rows), type_index)
+        type_index = None if self.type_index is None else gather(self.type_index, rows)
+        return Binding(self.tables, gather(self.numbers, rows), type_index)
 
     def part(self, first: int, last: int) -> Binding:
         """The binding for the rows from `first` to `last` (exclusive)."""
@@ -120,6 +123,11 @@ class Binding:
         type_index = np.zeros(len(self.numbers), np.int64) if self.type_index is None else self.type_index
         return names.take(places(np.where(self.numbers == NOTHING, NOTHING, type_index)))
 
+    @property
+    def key_count(self) -> int:
+        """Upper bound (exclusive) of the integers that `keys` returns."""
+        return sum(table.slots for table in self.tables) + 1
+
     def keys(self) -> tuple[Numbers, int]:
         """For each row, an integer that identifies its entity among all types; 0 for null.
 
@@ -127,7 +135,7 @@ class Binding:
         """
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
         start = starts[0] if self.type_index is None else starts[self.type_index]
-        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
+        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), self.key_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +170,7 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
         sum(frame.count for frame in frames),
         {name: _joined_bindings([frame.bindings[name] for frame in frames]) for name in first.bindings},
         {name: _joined_paths([frame.paths[name] for frame in frames]) for name in first.paths},
-        origin=np.concatenate(origins) if origins else None,
+        origin=join_arrays(origins) if origins else None,
         searching=first.searching,
         values={name: pa.concat_arrays([frame.values[name] for frame in frames]) for name in first.values},
         weight=_joined_weights(frames),
@@ -177,13 +185,13 @@ def can_merge(possible: float, rows: float) -> bool:
 def _joined_weights(frames: Sequence[Frame]) -> Numbers | None:
     if all(frame.weight is None for frame in frames):
         return None
-    return np.concatenate([np.ones(f.count, np.int64) if f.weight is None else f.weight for f in frames])
+    return join_arrays([np.ones(f.count, np.int64) if f.weight is None else f.weight for f in frames])
 
 
 def _joined_bindings(parts: Sequence[Binding]) -> Binding:
     type_index = [part.type_index for part in parts if part.type_index is not None]
-    numbers = np.concatenate([part.numbers for part in parts])
-    return Binding(parts[0].tables, numbers, np.concatenate(type_index) if type_index else None)
+    numbers = join_arrays([part.numbers for part in parts])
+    return Binding(parts[0].tables, numbers, join_arrays(type_index) if type_index else None)
 
 
 def _joined_paths(parts: Sequence[Path]) -> Path:
@@ -320,12 +328,12 @@ class Frame:
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
             _values_at(self.values, rows) if self.values else {},
-            None if self.weight is None else self.weight.take(rows),
+            None if self.weight is None else gather(self.weight, rows),
         )
 
     def _origin_at(self, rows: Numbers, *, present: bool) -> Numbers | None:
         if self.origin is None or present:
-            return None if self.origin is None else self.origin.take(rows)
+            return None if self.origin is None else gather(self.origin, rows)
         return np.where(rows == NOTHING, NOTHING, self.origin[rows])
 
     def part(self, first: int, last: int) -> Frame:
@@ -371,9 +379,11 @@ class Frame:
             return self
         result = np.zeros(self.count, np.int64)
         for numbers, low, values in parts:
+            checkpoint()
             result *= values
             result += numbers
             result -= low
+        checkpoint()
         if not by_key:
             share = distinct_share(result)
             return self if share > MAX_DISTINCT_SHARE else self._hashed(result, share * self.count, counting=counting)
@@ -385,6 +395,7 @@ class Frame:
             there = np.zeros(size, bool)
             there[result] = True
             found = np.flatnonzero(there)
+        checkpoint()
         if len(found) == self.count:
             return self
         weight = sums.take(found).astype(np.int64) if counting else None
@@ -407,8 +418,10 @@ class Frame:
     def _hashed(self, keys: Numbers, expected: float, *, counting: bool) -> Frame:
         """One row for each distinct key. The arguments are those of `hash_groups` and `merged`."""
         rows, group = hash_groups(keys, expected)
-        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64) if counting else None
-        return replace(self.take(rows), weight=weight)
+        # Rows that are grouped by the first variable stay so (see `Meet`).
+        order = np.argsort(rows, kind="stable")
+        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64).take(order) if counting else None
+        return replace(self.take(rows.take(order)), weight=weight)
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.

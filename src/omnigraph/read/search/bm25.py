@@ -34,13 +34,19 @@ def bm25(collection: Sequence[InvertedIndex], words: Sequence[str]) -> list[Scor
                 continue
             entities = part.entity[span].astype(np.int64)
             counts = np.diff(part.begin[span.start : span.stop + 1]).astype(np.float64)
-            counted = counts * (K1 + 1) / (counts + part.discounts(average)[entities])
-            score[entities] += weight * counted
+            # Each array is used again, because allocating many large arrays takes longer than computing their values.
+            divisors = part.discounts(average).take(entities)
+            divisors += counts
+            counts *= K1 + 1
+            counts /= divisors
+            counts *= weight
+            # Faster than `score[entities] += counts`.
+            np.add.at(score, entities, counts)
     return [_rounded_or_nan(score) for score in scores]
 
 
 def _rounded_or_nan(score: Scores) -> Scores:
     """Round scores. A score of 0 becomes NaN: no query word occurs in the text, because each word adds more than 0."""
     found = rounded(score)
-    found[score == 0] = np.nan
+    np.copyto(found, np.nan, where=score == 0)
     return found

@@ -51,19 +51,23 @@ def fused(arms: Sequence[ArmValues], k: int, ties: Ties, count: int | None = Non
         assert contenders is not None, "all scores are known"
         chosen, bounds = contenders
         places = [ranking.places(chosen, *of) for ranking, of in zip(rankings, bounds, strict=True)]
+    return _scored(rankings, len(found), chosen, places, k)
+
+
+def _scored(rankings: _Rankings, total: int, chosen: Numbers, places: Sequence[Numbers], k: int) -> FusedRanks:
+    """Fused scores and positions, from the exact positions of the chosen entities in each arm."""
     score = _sums(rankings, places, k)
-    best_first = chosen[_sorted(places, score)]
-    result = FusedRanks(np.full(len(found), np.nan), np.full(len(found), NOTHING, np.int64))
+    result = FusedRanks(np.full(total, np.nan), np.full(total, NOTHING, np.int64))
     result.score[chosen] = score
-    result.place[best_first] = np.arange(len(chosen))
+    result.place[chosen[_sorted(places, score)]] = np.arange(len(chosen))
     return result
 
 
 # See docs/decisions/0232-a-fusion-compares-few-vectors.md
 def fused_order(arms: Sequence[ArmValues], k: int, ties: Ties, count: int) -> FusedRanks | None:
-    """Find the top `count` entities in order, by bounds of positions. Fused scores are not computed.
+    """Find the top `count` entities in order, by bounds of positions, or by exact positions if bounds do not suffice.
 
-    Returns None if the bounds do not suffice, see `fused`.
+    Fused scores are not computed, or only for some entities. Returns None if all entities are needed, see `fused`.
     """
     rankings = _partial_rankings(arms, k, ties, count)
     found = None if rankings is None else _order_by_bounds(rankings, k, count)
@@ -78,10 +82,14 @@ def _order_by_bounds(rankings: _Rankings, k: int, count: int) -> FusedRanks | No
     if contenders is None:
         return None
     chosen, bounds = contenders
-    bounds = [ranking.front_places(chosen, *of) for ranking, of in zip(rankings, bounds, strict=True)]
-    order = _certain_order(rankings, bounds, k, count)
+    tight = [ranking.front_places(chosen, *of) for ranking, of in zip(rankings, bounds, strict=True)]
+    order = _certain_order(rankings, tight, k, count)
     if order is None:
-        return None
+        complete = [ranking for ranking in rankings if isinstance(ranking, Ranking)]
+        if len(complete) < len(rankings):
+            return None
+        places = [ranking.places(chosen, *of) for ranking, of in zip(complete, tight, strict=True)]
+        return _scored(rankings, len(there), chosen, places, k)
     result = FusedRanks(np.full(len(there), np.nan), np.full(len(there), NOTHING, np.int64))
     result.place[chosen[order]] = np.arange(len(chosen))
     result.score[chosen] = -result.place[chosen]

@@ -17,6 +17,9 @@ SORTED_FACTOR = 4
 MAX_COUNTED_ENTITIES = 48
 """With at most this number of entities, the position of each is found by counting smaller scores, without sorting."""
 
+SAMPLE_RATIO = 16
+"""Rough bounds of positions are found with the scores of the first 1 / `SAMPLE_RATIO` of all entities."""
+
 Ties = Callable[[Numbers], Numbers]
 """Returns an integer for each entity. Entities with equal scores are sorted by it."""
 
@@ -84,9 +87,22 @@ class Ranking:
         """Like `bounds`, but the bounds are wider for entities that are not among the best."""
         low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
-        latest = np.where(high <= self._end, np.searchsorted(self._front, high, "right"), self.count)
-        earliest = np.searchsorted(self._front, low, "left")
+        earliest, latest = np.searchsorted(self._front, low, "left"), np.searchsorted(self._front, high, "right")
+        far = np.flatnonzero(there & (high > self._end))
+        if len(far):
+            sample, others = self._sample
+            earliest[far] = np.maximum(earliest[far], np.searchsorted(sample, low[far], "left"))
+            # Entities outside the sample come before or after.
+            latest[far] = np.searchsorted(sample, high[far], "right") + others
         return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
+
+    # See docs/decisions/0245-a-sample-excludes-late-entities.md
+    @cached_property
+    def _sample(self) -> tuple[Floats, int]:
+        """The sorted scores of the first entities, and the number of other entities that have a score."""
+        size = len(self.there) // SAMPLE_RATIO
+        values = np.sort(self.approximate.values[:size]).astype(np.float64)
+        return values, self.count - int(np.count_nonzero(self.there[:size]))
 
     def bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
         """First and last possible position of each given entity."""

@@ -111,7 +111,9 @@ class Search:
         """
         self._budget.spend(len(binding.numbers), 2)
         if isinstance(expr, ir.Bm25):
-            return ApproximateScores(-self._scores(expr, binding), 0.0)
+            # Scores are rounded to single precision, so this is exact.
+            narrow = self._scores(expr, binding).astype(np.float32)
+            return ApproximateScores(np.negative(narrow, out=narrow), 0.0)
         query = self._query(expr, binding)
         found: list[tuple[Numbers, ApproximateScores]] = []
         for table, rows in parts(binding):

@@ -17,6 +17,7 @@ from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers
 from omnigraph.read.columns.sorting import in_order
+from omnigraph.read.columns.stoppable import array_chunks, changes, occurrences
 from omnigraph.read.shape.group_codes import Codes, renumbered
 
 MARKS_PER_ROW = 8
@@ -111,22 +112,36 @@ def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers]
     if size <= max(MARKS_PER_ROW * rows, MIN_MARKS):
         owner = _groups_of_values(rows, group, values)
         if owner is not None:
-            return np.bincount(owner[owner != NOTHING], minlength=groups).astype(np.int64)
+            return occurrences(owner[owner != NOTHING], groups)
     checkpoint(rows, 4)
-    codes, of_row = values.part(0, rows), group(0, rows)
-    if null is not None:
-        there = codes != null
-        codes, of_row = codes[there], of_row[there]
     if groups >= 2**62 // size:
+        codes, of_row = values.part(0, rows), group(0, rows)
+        if null is not None:
+            there = codes != null
+            codes, of_row = codes[there], of_row[there]
         codes, size = renumbered(Codes(codes, size))
-    keys = of_row * size + codes
+        keys = of_row * size + codes
+    else:
+        keys = _pairs(rows, group, values)
     share = distinct_share(keys)
     if share <= MAX_HASHED_SHARE:
         keys = keys.take(hash_groups(keys, share * len(keys))[0])
     keys = in_order(keys.view(np.uint64)).view(np.int64)
-    new = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    return np.bincount(keys[new] // max(size, 1), minlength=groups).astype(np.int64)
+    return occurrences(keys[changes(keys)] // max(size, 1), groups)
+
+
+def _pairs(rows: int, group: Callable[[int, int], Numbers], values: ValueCodes) -> Numbers:
+    """An integer for each row whose value is not null: its group, multiplied by the number of codes, plus its code."""
+    keys, count = np.empty(rows, np.int64), 0
+    for first, last in array_chunks(rows):
+        codes = values.part(first, last)
+        part = group(first, last) * values.size
+        part += codes
+        if values.null is not None:
+            part = part[codes != values.null]
+        keys[count : count + len(part)] = part
+        count += len(part)
+    return keys[:count]
 
 
 def _groups_of_values(rows: int, group: Callable[[int, int], Numbers], values: ValueCodes) -> Numbers | None:

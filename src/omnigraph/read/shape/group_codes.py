@@ -20,6 +20,7 @@ from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
 from omnigraph.read.columns.sort_keys import list_codes
 from omnigraph.read.columns.sorting import dense_ranks, groups_of
+from omnigraph.read.columns.stoppable import array_chunks, gather, running_counts, scatter
 from omnigraph.read.rows.frame import Binding, Frame
 
 WHOLE_COLUMN_RATIO = 4
@@ -63,7 +64,7 @@ def _are_apart(codes: Codes) -> bool:
     if len(codes.of_row) > codes.size or codes.size > max(SLOTS_PER_ROW * len(codes.of_row), MIN_SLOTS):
         return False
     there = np.zeros(codes.size, bool)
-    there[codes.of_row] = True
+    scatter(there, codes.of_row, True)
     return int(np.count_nonzero(there)) == len(codes.of_row)
 
 
@@ -137,8 +138,8 @@ def _narrow_codes(values: pa.Array) -> Integers:
 
 
 def _looked_up(codes: Integers, numbers: Numbers) -> Codes:
-    found = codes.take(numbers, mode="wrap") if len(numbers) else np.array([], np.int64)
-    return Codes(found.astype(np.int64), int(codes.max()) + 1)
+    # `NOTHING` is -1, the index of the last element.
+    return Codes(gather(codes, numbers).astype(np.int64), int(codes.max()) + 1)
 
 
 def value_codes(values: pa.Array) -> Codes:
@@ -170,7 +171,11 @@ def together(parts: Sequence[Codes], rows: int) -> Codes:
         checkpoint()
         if size >= 2**62 // part.size:
             codes, size = renumbered(Codes(codes, size))
-        codes, size = codes * part.size + part.of_row, size * part.size
+        combined = np.empty(len(codes), np.int64)
+        for begin, end in array_chunks(len(codes)):
+            np.multiply(codes[begin:end], part.size, out=combined[begin:end])
+            combined[begin:end] += part.of_row[begin:end]
+        codes, size = combined, size * part.size
     return Codes(codes, size)
 
 
@@ -179,12 +184,11 @@ def renumbered(codes: Codes) -> tuple[Numbers, int]:
     if codes.size > max(SLOTS_PER_ROW * len(codes.of_row), MIN_SLOTS):
         first, found = groups_of(codes.of_row)
         return found, len(first)
-    checkpoint()
     there = np.zeros(codes.size, bool)
-    there[codes.of_row] = True
-    places = np.cumsum(there)
+    scatter(there, codes.of_row, True)
+    places = running_counts(there)
     count = int(places[-1]) if len(places) else 0
     if count == codes.size:
         return codes.of_row, count  # every code occurs
     places -= 1
-    return places.take(codes.of_row), count
+    return gather(places, codes.of_row), count

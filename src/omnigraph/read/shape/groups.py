@@ -21,6 +21,7 @@ from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
 from omnigraph.read.columns.sorting import float_keys, order_of
+from omnigraph.read.columns.stoppable import array_chunks, occurrences
 from omnigraph.read.shape.distinct_counts import RowCodes, ValueCodes, distinct_counts
 from omnigraph.read.shape.group_codes import Codes, renumbered, together, value_codes
 
@@ -86,7 +87,7 @@ class Groups:
         """Number of rows of each group."""
         if self._sizes is None:
             assert self._of_row is not None
-            self._sizes = np.bincount(self._of_row, minlength=self.count).astype(np.int64, copy=False)
+            self._sizes = occurrences(self._of_row, self.count)
         return self._sizes
 
     @cached_property
@@ -134,7 +135,8 @@ class Groups:
         """
         found = np.full(self.count, empty, kind)
         if not self.is_clustered:
-            function.at(found, self.of_row, numbers.astype(kind, copy=False))
+            for first, last in array_chunks(self.rows):
+                function.at(found, self.of_row[first:last], numbers[first:last].astype(kind, copy=False))
         elif self.rows:
             some = np.flatnonzero(self.sizes)
             found[some] = function.reduceat(numbers, (self._ends - self.sizes)[some], dtype=kind)
@@ -171,11 +173,7 @@ def _first_rows(of_row: Numbers, count: int) -> Numbers:
 
 
 def _whole_sums(numbers: Numbers, groups: Groups) -> Numbers:
-    is_small = len(numbers) == 0 or float(numbers.max()) * len(numbers) < _EXACT
-    if is_small and not groups.is_clustered:
-        # Sums of this size are exact in floating point.
-        return np.bincount(groups.of_row, weights=numbers, minlength=groups.count).astype(np.int64)
-    if not is_small:
+    if len(numbers) and float(numbers.max()) * len(numbers) >= _LARGEST:
         about = np.bincount(groups.of_row, weights=numbers, minlength=groups.count)
         if float(about.max()) > _LARGEST:
             raise ExecutionError("the result of count is too large for I64")
@@ -312,11 +310,7 @@ def _halves(values: pa.Array, groups: Groups) -> tuple[Numbers, Numbers]:
     """For each group, the exact sum of integers, as two numbers: the upper bits (signed), and the lower 32 bits."""
     numbers = values.to_numpy(zero_copy_only=False)
     if len(numbers) == 0 or max(abs(float(numbers.max())), abs(float(numbers.min()))) * len(numbers) < _EXACT:
-        if groups.is_clustered:
-            total = groups.sums(numbers)
-        else:
-            # Sums of this size are exact in floating point.
-            total = np.bincount(groups.of_row, weights=numbers, minlength=groups.count).astype(np.int64)
+        total = groups.sums(numbers)
         return total >> 32, total & _LOW
     if numbers.dtype != np.uint64:
         numbers = numbers.astype(np.int64)
@@ -330,7 +324,12 @@ def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArr
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     order = order_of(group, float_keys(numbers))
     checkpoint()
-    found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
+    totals = np.zeros(len(divisors))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first, last in array_chunks(len(order)):
+            some = order[first:last]
+            np.add.at(totals, group.take(some), numbers.take(some))
+        found = totals / divisors
     for place in np.flatnonzero(~np.isfinite(found)):
         # An intermediate sum overflowed, but the final result may still be in range. So the sum is computed exactly.
         exact = sum(map(Fraction, numbers[group == place].tolist())) / int(divisors[place])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Protocol
 
 from omnigraph.dataclass import dataclass
@@ -143,6 +144,7 @@ class ObjectStore(Protocol):
         """
 
 
+@lru_cache(1024)
 def normal_path(path: str, *, root: bool = False) -> str:
     """Normalise a path below a root.
 

@@ -1,5 +1,7 @@
 """Flush files and directories, so that they survive a power failure."""
 
+# See docs/decisions/0240-small-writes-flush-three-times.md
+
 from __future__ import annotations
 
 import fcntl
@@ -7,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 
 _FULL = getattr(fcntl, "F_FULLFSYNC", None)
 """macOS needs this command: `fsync` leaves the data in the cache of the drive."""
@@ -54,7 +57,44 @@ def sync_directory(directory: str) -> None:
     _sync(directory, os.O_DIRECTORY)
 
 
-def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> None:
+_MOST_KNOWN = 4_096
+"""Number of directories to remember. Then all are forgotten: branches make new ones."""
+
+
+class DurableDirectories:
+    """Directories that have a durable entry in the directory above them, because this process has flushed that one.
+
+    A directory that another one has replaced is unknown.
+    """
+
+    def __init__(self) -> None:
+        self._inodes: dict[str, tuple[int, int]] = {}
+
+    def has(self, directory: str) -> bool:
+        return self._inodes.get(directory, ()) == _inode(directory)
+
+    def add(self, directory: str) -> None:
+        if len(self._inodes) >= _MOST_KNOWN:
+            self._inodes.clear()
+        found = _inode(directory)
+        if found is not None:
+            self._inodes[directory] = found
+
+    def clear(self) -> None:
+        self._inodes.clear()
+
+
+def _inode(directory: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def sync_tree(
+    root: str, paths: Iterable[str], levels: int | None = None, known: DurableDirectories | None = None
+) -> None:
     """Flush files, then the directories above them: a durable name must refer to durable data.
 
     Args:
@@ -62,6 +102,7 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
         paths: files, or directories with everything in them.
         levels: the number of directories to flush above each path. The directories above these must already be
             durable. By default, all directories up to the root.
+        known: the directories whose entries need not be flushed again. Is updated.
 
     Raises:
         FlushError: a file cannot be flushed, or is missing.
@@ -69,6 +110,7 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
     files: set[str] = set()
     listed: set[str] = set()
     directories: set[str] = set()
+    entered: set[str] = set()
     for path in paths:
         place = os.path.join(root, path) if path else root
         if os.path.isdir(place):
@@ -79,7 +121,25 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
             files.add(place)
         names = path.split("/")[:-1]
         top = 0 if levels is None else max(0, len(names) + 1 - levels)
-        directories.update(os.path.join(root, *names[:depth]) for depth in range(top, len(names) + 1))
+        above = ["/".join((root, *names[:depth])) for depth in range(len(names), top - 1, -1)]
+        directories.update(above[:1])
+        for directory, parent in pairwise(above):
+            if known is None or not known.has(directory):
+                directories.add(parent)
+                entered.add(directory)
+    try:
+        _sync_places(files, listed, directories)
+    except BaseException:
+        if known is not None:
+            known.clear()
+        raise
+    if known is not None:
+        for directory in entered:
+            known.add(directory)
+
+
+def _sync_places(files: set[str], listed: set[str], directories: set[str]) -> None:
+    """Flush files, then directories, the deepest ones first."""
     with _failing():
         _sync_all(_sync, sorted(files))
         _sync_all(_sync_if_present, sorted(listed - files))

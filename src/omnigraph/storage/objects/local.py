@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError, StorageErrorKind
 from omnigraph.storage.objects.contract import CHUNK_BYTES, INTERNAL, ObjectInfo, ObjectList, StoredObject, normal_path
-from omnigraph.storage.objects.durable import sync_directory, sync_file, sync_tree
+from omnigraph.storage.objects.durable import DurableDirectories, sync_directory, sync_file, sync_tree
 from omnigraph.storage.objects.os_failures import os_failure
 from omnigraph.storage.uri import GraphUri
 
@@ -49,6 +49,7 @@ class LocalObjectStore:
         self._uri = uri
         self._fsync = fsync
         self._swept: set[str] = set()
+        self._known = DurableDirectories()
 
     @property
     def uri(self) -> GraphUri:
@@ -212,7 +213,7 @@ class LocalObjectStore:
             return
         paths = [normal_path(path, root=True) for path in paths]
         with self._reporting(paths[0] if len(paths) == 1 else ""):
-            sync_tree(self._uri.path, paths, levels)
+            sync_tree(self._uri.path, paths, levels, self._known)
 
     # Steps of a write
 
@@ -302,7 +303,7 @@ class LocalObjectStore:
         names = path.split("/")
         place = self._uri.path
         for name in names[:-1]:
-            place = os.path.join(place, name)
+            place = f"{place}/{name}"
             try:
                 mode = os.lstat(place).st_mode
             except _ABSENT:

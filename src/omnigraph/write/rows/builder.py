@@ -17,6 +17,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import row_schema
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.write.rows.convert import Report, convert, row_type
 from omnigraph.write.rows.identity import derived_ids, generated_ids
 from omnigraph.write.rows.problems import SHOWN, Problems
@@ -26,6 +27,18 @@ from omnigraph.write.rows.values import NO_ID, Fault
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENDS = {"src": "from", "dst": "to"}
 _STRING = ValueType(Scalar.STRING)
+_Layout = tuple[pa.Schema, tuple[str, ...] | None]
+_layouts: LruCache[tuple[AcceptedSchema, _Layout]] = LruCache(256)
+
+
+def _layout(accepted: AcceptedSchema, kind: TypeKind, name: str) -> _Layout:
+    """The columns of the rows of a type, and the order of its key. Cached: every statement builds rows."""
+    key = (id(accepted), kind, name)
+    found = _layouts.get(key)
+    if found is None or found[0] is not accepted:
+        layout = row_schema(arrow_schema(accepted, kind, name)), accepted.key_order(kind, name)
+        found = _layouts.put(key, (accepted, layout))
+    return found[1]
 
 
 class RowBuilder:
@@ -55,8 +68,7 @@ class RowBuilder:
     ) -> None:
         self.type: NodeType | EdgeType = accepted.catalog.declared(kind, name)
         self.kind = kind
-        self.schema = row_schema(arrow_schema(accepted, kind, name))
-        self.key_order = accepted.key_order(kind, name)
+        self.schema, self.key_order = _layout(accepted, kind, name)
         self.now = now
         self.problems = problems
         self.embedder = embedder
@@ -107,7 +119,7 @@ class RowBuilder:
                 columns[name] = self._required_text(name, values, origin)
                 continue
             columns[name], wrong = self._converted(prop, values, origin)
-            if not prop.type.nullable:
+            if not prop.type.nullable and columns[name].null_count:
                 self._report(name, origin)(_missing(columns[name], wrong), "is required")
         return columns
 
@@ -145,7 +157,7 @@ class RowBuilder:
                     column = _filled(column, prop, self.now)
                 elif absent is not None:
                     column = pc.if_else(absent, _filled(column, prop, self.now), column)
-            if not prop.type.nullable:
+            if not prop.type.nullable and column.null_count:
                 report(_missing(column, wrong), "is required")
             return column
         if not prop.type.nullable:
@@ -206,7 +218,8 @@ class RowBuilder:
     def _required_text(self, name: str, given: pa.Array | None, origin: Origin) -> pa.Array:
         values = pa.nulls(len(origin.records), pa.utf8()) if given is None else given
         column, wrong = self._as(_STRING, name, values, origin)
-        self._report(name, origin)(_missing(column, wrong), "is required")
+        if column.null_count:
+            self._report(name, origin)(_missing(column, wrong), "is required")
         return column
 
     def _ids(self, given: pa.Array | None, columns: Mapping[str, pa.Array], count: int, origin: Origin) -> pa.Array:

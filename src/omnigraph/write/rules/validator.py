@@ -4,10 +4,13 @@
 depends on the size of the change: stored rows are looked up by the values of the change, and tables are not scanned.
 """
 
+# See docs/decisions/0242-kept-unique-values-are-not-searched.md
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -45,6 +48,9 @@ from omnigraph.write.rules.violations import (
     describe_value,
     unique_subject,
 )
+
+_FEW = 1_000
+"""Maximum number of rows whose stored values are looked up before a search for equal ones."""
 
 
 def missing_values(accepted: AcceptedSchema, key: str, rows: pa.Table) -> Iterator[tuple[pa.Table, Describe]]:
@@ -204,11 +210,29 @@ class _Validator(Validator[TableChange, pa.Table]):
             rows = without_nulls(change.rows.select(["id", *fields]), fields)
             if rows.num_rows == 0:
                 continue
-            others = surviving(self.committed, change, change.key, fields, fields[0], with_zeros(rows[fields[0]]))
-            others = with_a_tuple_of(without_nulls(others.select(rows.column_names), fields), fields, rows)
-            together = pa.concat_tables([rows, others.cast(rows.schema)])
+            new = self._with_new_values(change, rows, fields)
+            together = rows
+            if new.num_rows:
+                others = surviving(self.committed, change, change.key, fields, fields[0], with_zeros(new[fields[0]]))
+                others = with_a_tuple_of(without_nulls(others.select(rows.column_names), fields), fields, rows)
+                together = pa.concat_tables([rows, others.cast(rows.schema)])
             subject = unique_subject(change.name, fields)
             yield duplicate_tuples(fields, together, subject, self.memory), describe_unique(subject)
+
+    def _with_new_values(self, change: TableChange, rows: pa.Table, fields: Sequence[str]) -> pa.Table:
+        """The rows whose values differ from those of the stored row with the same id.
+
+        No other stored row has the values of a row that keeps them. So they need no search, which may read the whole
+        column: there is no index for `@unique`.
+        """
+        if change.fresh or change.replaced or rows.num_rows > _FEW:
+            return rows
+        stored = surviving(self.committed, None, change.key, fields, "id", rows["id"])
+        if stored.num_rows == 0:
+            return rows
+        before = stored.take(pc.index_in(rows["id"], value_set=stored["id"].combine_chunks()))
+        same = [pc.fill_null(pc.equal(rows[name], before[name]), False) for name in fields]
+        return rows.filter(pc.invert(reduce(pc.and_, same)))
 
     def endpoints(self, change: TableChange) -> Violating:
         edge = self.catalog.edges[change.name]

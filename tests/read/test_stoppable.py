@@ -1,0 +1,71 @@
+"""Operations on large arrays give the results of NumPy, and can be stopped between two chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.read.limits import Countdown
+from tests.thresholds import Thresholds
+
+from omnigraph.errors import CancelledError
+from omnigraph.read.budget import Budget, Spending
+from omnigraph.read.columns import sorting, stoppable
+from omnigraph.read.columns.sorting import groups_of, order_of
+from omnigraph.read.columns.stoppable import changes, gather, join_arrays, occurrences, running_counts, scatter
+from omnigraph.read.rows.frame import Binding, Frame
+
+ROWS = 100
+NUMBERS = np.random.default_rng(2).integers(0, 7, ROWS)
+
+
+class _Table:
+    """Stands for an entity table: only its size matters here."""
+
+    slots = 7
+
+
+def merged() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    frame = Frame(ROWS, {"a": Binding((_Table(),), NUMBERS)})  # type: ignore[arg-type]
+    found = frame.merged(counting=True)
+    assert found.weight is not None
+    return found.weight
+
+
+def scattered() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    found = np.zeros(ROWS, np.int64)
+    scatter(found, np.arange(ROWS)[::-1], NUMBERS)
+    return found
+
+
+OPERATIONS: dict[str, tuple[Callable[[], object], object]] = {
+    "gather": (lambda: gather(NUMBERS, NUMBERS - 1), NUMBERS[NUMBERS - 1]),
+    "scatter": (scattered, NUMBERS[::-1]),
+    "join": (lambda: join_arrays([NUMBERS, NUMBERS]), np.concatenate([NUMBERS, NUMBERS])),
+    "running counts": (lambda: running_counts(NUMBERS > 3), np.cumsum(NUMBERS > 3)),
+    "changes": (lambda: changes(NUMBERS), np.diff(NUMBERS, prepend=-1) != 0),
+    "occurrences": (lambda: occurrences(NUMBERS, 7), np.bincount(NUMBERS)),
+    "order": (lambda: order_of(NUMBERS, -NUMBERS), np.argsort(NUMBERS, kind="stable")),
+    "groups": (lambda: groups_of(NUMBERS)[1], np.unique(NUMBERS, return_inverse=True)[1]),
+    "merged rows": (merged, np.bincount(NUMBERS)),
+}
+
+
+@pytest.mark.parametrize("size", [1, 3, 40, ROWS, 1 << 20])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_chunks_do_not_change_the_result(thresholds: Thresholds, name: str, size: int) -> None:
+    operation, expected = OPERATIONS[name]
+    thresholds(stoppable, ARRAY_CHUNK_ROWS=size)
+    thresholds(sorting, SORT_CHUNK_ROWS=size, MAX_UNPACKED_ROWS=0)
+    assert np.array_equal(operation(), expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_cancelled_read_stops_between_chunks(thresholds: Thresholds, name: str) -> None:
+    operation, _ = OPERATIONS[name]
+    thresholds(stoppable, ARRAY_CHUNK_ROWS=1)
+    thresholds(sorting, SORT_CHUNK_ROWS=1, MAX_UNPACKED_ROWS=0)
+    checks = 3 if name == "occurrences" else ROWS // 2  # its chunks are at least four times as long as its result
+    with Spending(Budget(seconds=None), Countdown(checks)).running(), pytest.raises(CancelledError):
+        operation()
