@@ -131,6 +131,33 @@ def test_min_and_max_are_the_first_and_last_in_order(name: str) -> None:
         assert repr(_plain(highest)[number]) == repr(ordered[-1] if ordered else None)
 
 
+@pytest.mark.parametrize("stray", [None, 0, 7, ROWS - 1])
+def test_distinct_values_that_occur_in_one_group_are_counted(
+    thresholds: Thresholds, monkeypatch: pytest.MonkeyPatch, stray: int | None
+) -> None:
+    """Without sorting, unless a value occurs in a second group."""
+    thresholds(chunks, CHUNK_ROWS=5)
+    thresholds(counting, MARKS_PER_ROW=0, MIN_MARKS=100)
+    is_sorted: list[bool] = []
+
+    def sort(keys: Any) -> Any:
+        is_sorted.append(True)
+        return np.sort(keys)
+
+    monkeypatch.setattr(counting, "in_order", sort)
+    rng = Random(2)
+    entity = np.array([rng.randrange(-1, 20) for _ in range(ROWS)], np.int64)
+    codes = entity % 7
+    if stray is not None:
+        entity[stray] = 19
+        codes[stray] = 8
+    groups = Groups.of(Codes(codes, 9))
+    found = distinct_counts(groups.rows, groups.count, groups.part, EntityCodes(entity, None, 21, 0))
+    pairs = {(c, e) for c, e in zip(codes.tolist(), entity.tolist(), strict=True) if e != -1}
+    assert found.tolist() == [sum(c == code for c, _ in pairs) for code in sorted(set(codes.tolist()))]
+    assert bool(is_sorted) == (stray is not None)
+
+
 @pytest.mark.parametrize("marks", [0, 1 << 16])
 @pytest.mark.parametrize("clustered", [0, 10**9])
 @pytest.mark.parametrize("null", [None, 0, 4])

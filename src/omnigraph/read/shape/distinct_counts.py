@@ -1,7 +1,7 @@
 """Count the distinct values of each group, from codes: integers that are equal for equal values.
 
-If the table of all groups and codes is small enough, each row sets a mark in it, and the marks are counted. Else the
-pairs of group and code are sorted.
+If the table of all groups and codes is small enough, each row sets a mark in it, and the marks are counted. If each
+value occurs in one group only, the values of each group are counted. Else the pairs of group and code are sorted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
-from omnigraph.read.columns.numbers import Integers, Numbers
+from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers
 from omnigraph.read.columns.sorting import in_order
 from omnigraph.read.columns.stoppable import array_chunks, changes, occurrences
 from omnigraph.read.shape.group_codes import Codes, renumbered
@@ -109,6 +109,10 @@ def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers]
             marks[:, null] = False
         counts: Numbers = np.count_nonzero(marks, axis=1).astype(np.int64)
         return counts
+    if size <= max(MARKS_PER_ROW * rows, MIN_MARKS):
+        owner = _groups_of_values(rows, group, values)
+        if owner is not None:
+            return occurrences(owner[owner != NOTHING], groups)
     checkpoint(rows, 4)
     if groups >= 2**62 // size:
         codes, of_row = values.part(0, rows), group(0, rows)
@@ -138,3 +142,22 @@ def _pairs(rows: int, group: Callable[[int, int], Numbers], values: ValueCodes) 
         keys[count : count + len(part)] = part
         count += len(part)
     return keys[:count]
+
+
+def _groups_of_values(rows: int, group: Callable[[int, int], Numbers], values: ValueCodes) -> Numbers | None:
+    """The group in which each value occurs, by code; `NOTHING` for null and unused codes.
+
+    None if a value occurs in several groups. This is usually found out in the first chunk.
+    """
+    checkpoint(values.size, 1)
+    owner: Numbers = np.full(values.size, NOTHING, np.int64)
+    for first, last in chunks(rows):
+        codes, of_row = values.part(first, last), group(first, last)
+        if values.null is not None:
+            there = codes != values.null
+            codes, of_row = codes[there], of_row[there]
+        before = owner.take(codes)
+        owner[codes] = of_row
+        if not ((before == NOTHING) | (before == of_row)).all() or not (owner.take(codes) == of_row).all():
+            return None
+    return owner
