@@ -225,4 +225,4 @@ def test_duckdb_gives_the_same_rows_in_the_same_order(wanted: int, monkeypatch: 
             break
     # Most of the queries must return rows.
     assert done["rows"] > wanted / 3, done
-    assert done["ours alone"] + done["too large"] < done.total() / 4, done
+    assert done["ours alone"] + done["too large"] < done.total() / 3, done
