@@ -64,6 +64,11 @@ def true_mask(condition: Expression, frame: Frame, context: Context, rows: int) 
         rows: number of rows for which the condition is evaluated, if `frame` is a part of them. With many rows, it is
             faster to prepare whole columns.
     """
+    if isinstance(condition.expr, ir.Or | ir.And):
+        # `a or b` is true where `a` or `b` is true, whether the other is false or null; in the same way `a and b`.
+        masks = [true_mask(term, frame, context, rows) for term in condition.terms]
+        both: Mask = (np.logical_or if isinstance(condition.expr, ir.Or) else np.logical_and).reduce(masks)
+        return both
     found = None
     if isinstance(condition.expr, ir.SameEntity):
         found = _same_entity(condition.expr, frame)

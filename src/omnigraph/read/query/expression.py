@@ -60,6 +60,11 @@ class Expression:
         return any(isinstance(part, ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Fusion) for part in walk(self.expr))
 
     @cached_property
+    def terms(self) -> tuple[Expression, ...]:
+        """The terms of `and` or `or`; empty for other expressions."""
+        return tuple(map(Expression, self.expr.terms)) if isinstance(self.expr, ir.And | ir.Or) else ()
+
+    @cached_property
     def range_property(self) -> tuple[str, str] | None:
         """The property that a range condition compares with a value, as variable and name.
 
