@@ -252,6 +252,22 @@ def test_selectivity_is_estimated_from_sampled_values(condition: str, expected: 
     assert kept == pytest.approx(expected, abs=0.011)
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("$a.age = 1", 0.5),
+        ("$a.age = 7", 0.01),
+        ("$a.age != 1", 0.5),
+        ("$a.age = $b.age", 0.25),
+        ("$a.age != $b.age", 0.75),
+    ],
+)
+def test_common_values_count_as_often_as_they_occur_in_the_sample(condition: str, expected: float) -> None:
+    known = PropertyStatistics(100, 0.0, (*[1] * 50, *range(2, 52)))
+    (expr,) = block(f"$a: P  $b: P  {condition}").block.filters
+    assert selectivity(expr, lambda *_: known, {}) == pytest.approx(expected, abs=0.011)
+
+
 def test_a_sample_estimates_distinct_values_and_nulls() -> None:
     rng = np.random.default_rng(1)
     few = sample_statistics(pa.array(rng.integers(0, 50, 100_000)), 100_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from omnigraph.lang.query import ir
@@ -73,14 +74,35 @@ _FLIPPED = {
 def _compared(expr: ir.Compare, known: Known, params: Params) -> float:
     left, right = _of(expr.left, known), _of(expr.right, known)
     if expr.op in (ir.CompareOp.EQ, ir.CompareOp.NE):
-        both = [values for values in (left, right) if values is not None]
-        kept = min((_equal(values) for values in both), default=_KEPT_EQUAL)
+        kept = _equal_values(left, right, _value(expr.right if left is not None else expr.left, params))
         return kept if expr.op is ir.CompareOp.EQ else 1 - kept
     if expr.op not in _FLIPPED:
         return _KEPT
     if left is not None:
         return _ordered(left, expr.op, _value(expr.right, params))
     return _KEPT if right is None else _ordered(right, _FLIPPED[expr.op], _value(expr.left, params))
+
+
+def _equal_values(left: PropertyStatistics | None, right: PropertyStatistics | None, constant: ir.ConstValue) -> float:
+    """Estimated fraction of rows in which two values are equal, or in which a value is equal to a constant.
+
+    Values that occur several times in a sample are common. The samples show how many rows have them.
+    """
+    both = [values for values in (left, right) if values is not None]
+    least = min((_equal(values) for values in both), default=_KEPT_EQUAL)
+    if len(both) == 2:
+        counts = [Counter(values.sample) for values in both]
+        pairs = sum(counts[0][value] * counts[1][value] for value in counts[0].keys() & counts[1].keys())
+        possible = len(both[0].sample) * len(both[1].sample)
+        found = pairs / possible if possible else 0.0
+        for values in both:
+            found *= 1 - values.missing
+        return max(least, found) if len(counts[0]) < len(both[0].sample) else least
+    if len(both) == 1 and constant is not None and both[0].sample:
+        common = both[0].sample.count(constant)
+        if common > 1:
+            return common / len(both[0].sample) * (1 - both[0].missing)
+    return least
 
 
 def _ordered(values: PropertyStatistics, op: ir.CompareOp, bound: ir.ConstValue) -> float:
