@@ -93,9 +93,8 @@ def growth(bench: Benchmark, what: str, states: list[State], ours: list[float], 
     print(f"  {what}: {figure(ours[-1] / ours[0])} × with {sizes}; bare {figure(theirs[-1] / theirs[0])} ×")
     if what in REPLACING:
         share = (ours[-1] - ours[0]) / max(theirs[-1] - theirs[0], 1e-9)
-        bench.goal(f"one {what}, what {sizes} add, against what they add to bare commits", share, limit=1, unit="×")
-    else:
-        bench.goal(f"one {what}, {sizes}", ours[-1] / ours[0], limit=FLAT, unit="×")
+        print(f"  {what}: the larger table adds {figure(share)} × of the time that it adds to bare commits")
+    bench.goal(f"one {what}, {sizes}", ours[-1] / ours[0], limit=FLAT, unit="×")
 
 
 def by_history(bench: Benchmark, root: Path, states: list[State]) -> None:

@@ -38,8 +38,8 @@ def test_the_write_benchmark_runs_at_a_small_size(
     assert "rows/s" in printed
     report = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert {timing["name"] for timing in report["timings"]} == {
-        "one keyed upsert, 20 rows, 2 commits",
-        "one edge insert, 20 rows, 2 commits",
+        *(f"one {what}, 20 rows, 2 commits" for what in ("insert", "upsert", "update", "edge insert")),
+        *(f"a transaction of {count} inserts" for count in (1, 8, 64)),
         "a load of 170 rows from parquet",
         "a load of 170 rows from ndjson",
     }
