@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
@@ -14,6 +13,7 @@ from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import MatchRun
+from omnigraph.read.match.row_counts import added
 from omnigraph.read.query.block import ValueBlock
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.evaluate import is_true
@@ -55,6 +55,4 @@ def satisfying(
 def matches_by_node(candidates: Candidates, name: str, count: Count, match: MatchRun) -> Numbers:
     """The number of matches of an inner block for each node of a variable, by node number."""
     frame, weights = count.count(match)
-    found = np.zeros(candidates.tables(name)[0].slots, np.int64)
-    np.add.at(found, frame.bindings[name].numbers, weights)
-    return found
+    return added(weights, frame.bindings[name].numbers, candidates.tables(name)[0].slots)
