@@ -138,8 +138,12 @@ class CountedValueOf(Operator):
         return self.count.rest
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
-        run.context.budget.spend(frame.count, columns=2)
-        matches = matches_by_node(run.candidates, self.variable, self.count, run.match)
+        budget = run.context.budget
+        budget.spend(frame.count, columns=2)
+        budget.hold(0)
+        with budget.keeping():
+            budget.keep(frame.nbytes)
+            matches = matches_by_node(run.candidates, self.variable, self.count, run.match)
         of_row = matches.take(frame.bindings[self.variable].numbers)
         exists = self.value.function is ir.BlockFunction.EXISTS
         return frame.with_value(self.value.name, pa.array(of_row > 0 if exists else of_row))
