@@ -11,6 +11,8 @@ from tests.thresholds import Thresholds
 from omnigraph import Budget, Cancellation
 from omnigraph.errors import BudgetExceededError, CancelledError
 from omnigraph.graph import Graph
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.context.views import Views
 from omnigraph.read.match import block_value
 from omnigraph.read.plan import plan_candidates
 
@@ -223,3 +225,11 @@ def test_blocks_that_do_not_fit_memory_are_evaluated_on_candidates_in_chunks(
     expected = dense.query(text).to_pylist()
     assert 0 < len(expected) < 40
     assert dense.query(text, budget=Budget(memory=9_000)).to_pylist() == expected
+
+
+def test_edges_that_meet_at_different_node_types_do_not_correlate(graph: Graph) -> None:
+    """No node is a P and a Q. A block with such edges has no match, and is planned without their correlation."""
+    topologies = Views(ColumnCache()).of(graph.snapshot(), graph.accepted_schema).topologies
+    topologies.make_all()
+    assert topologies.skew(("Knows", True), ("Likes", True)) is None
+    assert topologies.skew(("Knows", True), ("Likes", False)) is not None
