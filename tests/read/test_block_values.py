@@ -11,6 +11,8 @@ from tests.thresholds import Thresholds
 from omnigraph import Budget, Cancellation
 from omnigraph.errors import BudgetExceededError, CancelledError
 from omnigraph.graph import Graph
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.context.views import Views
 from omnigraph.read.match import block_value
 from omnigraph.read.plan import plan_candidates
 
@@ -194,3 +196,40 @@ def test_explain_shows_the_block(many: Graph) -> None:
         text = str(many.explain(f"query q() {{ {BUSY} }}", analyze=analyze))
         assert "count matches for each $p as value(#1)" in text
         assert "  expand" in text
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Forty nodes, each with edges to twenty others."""
+    return loaded(
+        tmp_path_factory.mktemp("dense"),
+        SCHEMA,
+        *(node("P", f"p{i}", n=i) for i in range(40)),
+        *(edge("Knows", f"e{i}-{j}", f"p{i}", f"p{(i + j) % 40}") for i in range(40) for j in range(20)),
+    )
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "exists { $p knows $q  $q knows $r  $q.n > $r.n + 17  $p.n != $r.n }",
+        "count { $p knows $q  $q knows $r  $q.n < $r.n  $p.n != $r.n } > 230",
+        "not { $p knows $q  $q knows $r  $q.n > $r.n + 17  $p.n != $r.n }",
+    ],
+)
+def test_blocks_that_do_not_fit_memory_are_evaluated_on_candidates_in_chunks(
+    dense: Graph, thresholds: Thresholds, condition: str
+) -> None:
+    thresholds(plan_candidates, MIN_EXCLUDE_GAIN=0.0, MIN_EXCLUDE_COST_EDGES=0.0)
+    text = f"query q() {{ match {{ $p: P  $p knows $a  {condition} }} return {{ $p.n as n  count(*) as c }} }}"
+    expected = dense.query(text).to_pylist()
+    assert 0 < len(expected) < 40
+    assert dense.query(text, budget=Budget(memory=9_000)).to_pylist() == expected
+
+
+def test_edges_that_meet_at_different_node_types_do_not_correlate(graph: Graph) -> None:
+    """No node is a P and a Q. A block with such edges has no match, and is planned without their correlation."""
+    topologies = Views(ColumnCache()).of(graph.snapshot(), graph.accepted_schema).topologies
+    topologies.make_all()
+    assert topologies.skew(("Knows", True), ("Likes", True)) is None
+    assert topologies.skew(("Knows", True), ("Likes", False)) is not None

@@ -152,3 +152,39 @@ def test_a_count_that_is_too_large_is_an_error(tmp_path: Path) -> None:
         assert count(9) == 60**10
         with pytest.raises(ExecutionError, match="too large"):
             count(10)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
+    """Twenty nodes, and an edge from each node to each node."""
+    place = tmp_path_factory.mktemp("complete")
+    with omnigraph.init(place / "graph", "node N { k: I64 @key }\nedge E: N -> N") as graph:
+        pairs = [(str(a), str(b)) for a in range(20) for b in range(20)]
+        graph.load({"N": pa.table({"k": list(range(20))}), "E": follows(pairs)}, mode="append")
+        yield graph
+
+
+LEAVES = " ".join(f"$b e $c{i}" for i in range(14))
+"""For each node of `$b`, there are 20 ** 14 matches. This is less than the largest I64, and 20 ** 15 is more."""
+
+JOINED = f"$a e $b $a.k + $b.k >= 0 {LEAVES}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"match {{ $a: N }} return {{ $a.k as k count {{ {JOINED} }} as n }}",
+        f"match {{ $a: N count {{ {JOINED} }} > 1 }} return {{ $a.k as k }}",
+        f"match {{ $a: N }} with {{ $a }} match {{ {JOINED} }} return {{ $a.k as k count(*) as n }}",
+    ],
+)
+def test_a_sum_of_counts_that_is_too_large_is_an_error(complete: Graph, text: str) -> None:
+    with pytest.raises(ExecutionError, match="the result of count is too large"):
+        complete.query(f"query q() {{ {text} }}")
+
+
+@pytest.mark.parametrize("memory", [1500, 2500, 10_000])
+def test_a_count_over_several_chunks_that_is_too_large_is_an_error(complete: Graph, memory: int) -> None:
+    text = f"query q() {{ match {{ $a: N $b: N {JOINED} }} return {{ $a.k as k count(*) as n }} }}"
+    with pytest.raises(ExecutionError, match="the result of count is too large"):
+        complete.query(text, budget=Budget(memory=memory))

@@ -11,6 +11,7 @@ from tests.read.storage_requests import follows
 from tests.thresholds import Thresholds
 
 import omnigraph
+from omnigraph import Budget
 from omnigraph.graph import Graph
 from omnigraph.read.match import candidates
 from omnigraph.read.plan import refined_order
@@ -55,6 +56,16 @@ def test_edges_between_candidates_are_counted(graph: Graph, thresholds: Threshol
     (line,) = [line for line in text.splitlines() if line.startswith("expand")]
     estimate, rows = line.split()[-6:-4]
     assert int(estimate) == int(rows) == (COUNT - HUBS) * HUBS
+
+
+def test_edges_are_not_counted_if_they_do_not_fit_memory(graph: Graph, thresholds: Thresholds) -> None:
+    """The 1,170 edges of the three hubs would take 46,800 bytes."""
+    thresholds(refined_order, MIN_REFINED_COST_EDGES=0.0, MIN_COST_PER_NODE_EDGES=0.0, MIN_COST_PER_COUNTED_EDGE=0.01)
+    text = (
+        "match { $a follows $b  $b.age in [1, 4, 7]  $a.age >= 10 } return { $b.age as b count(distinct $a.name) as n }"
+    )
+    found = graph.query(f"query q() {{ {text} }}", budget=Budget(memory=40_000)).to_pylist()
+    assert found == [{"b": age, "n": COUNT - HUBS} for age in (1, 4, 7)]
 
 
 def test_cheap_joins_are_not_refined(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,12 @@ def test_vector_sketches_miss_no_nearest_neighbour(kind: str, metric: ir.Metric)
 
 
 @pytest.mark.usefixtures("eager")
+def test_a_limit_of_zero_has_no_nearest_neighbours() -> None:
+    found = Vectors.of(column("noise"))
+    assert not found.approximate_top(found.matrix[5], ir.Metric.L2, np.arange(3_000), 0).candidates(0).any()
+
+
+@pytest.mark.usefixtures("eager")
 def test_vector_sketches_avoid_most_exact_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("clusters"))
     looked_at: list[int] = []

@@ -19,6 +19,7 @@ from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidate_values import matches_by_node
 from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import BlockRun, Operator, Pipeline
+from omnigraph.read.match.row_counts import added
 from omnigraph.read.query.block import ValueBlock
 from omnigraph.read.rows.frame import Frame
 
@@ -83,9 +84,7 @@ class BlockValueOf(Operator):
         assert found.origin is not None
         if found.weight is None:
             return np.bincount(found.origin, minlength=few.count)
-        counts = np.zeros(few.count, np.int64)
-        np.add.at(counts, found.origin, found.weight)
-        return counts
+        return added(found.weight, found.origin, few.count)
 
     def _combinations(self, frame: Frame) -> tuple[Numbers, Numbers]:
         """For each distinct combination of the outer variables its first row, and for each row its combination."""
@@ -139,8 +138,12 @@ class CountedValueOf(Operator):
         return self.count.rest
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
-        run.context.budget.spend(frame.count, columns=2)
-        matches = matches_by_node(run.candidates, self.variable, self.count, run.match)
+        budget = run.context.budget
+        budget.spend(frame.count, columns=2)
+        budget.hold(0)
+        with budget.keeping():
+            budget.keep(frame.nbytes)
+            matches = matches_by_node(run.candidates, self.variable, self.count, run.match)
         of_row = matches.take(frame.bindings[self.variable].numbers)
         exists = self.value.function is ir.BlockFunction.EXISTS
         return frame.with_value(self.value.name, pa.array(of_row > 0 if exists else of_row))

@@ -11,7 +11,7 @@ from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.columns.sorting import groups_of
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.pipeline import BlockRun, MatchRun, Operator, Pipeline
-from omnigraph.read.match.row_counts import products
+from omnigraph.read.match.row_counts import added, products
 from omnigraph.read.rows.frame import Frame
 
 
@@ -67,8 +67,8 @@ class LeftJoin(Operator):
         inner = replace(self.pipeline, needed=frozenset(), counting=True)
         found, back = _run_distinct(inner, frame, run.match)
         assert found.origin is not None
-        counts = np.zeros(int(back.max()) + 1 if len(back) else 0, np.int64)
-        np.add.at(counts, found.origin, 1 if found.weight is None else found.weight)
+        weights = np.ones(found.count, np.int64) if found.weight is None else found.weight
+        counts = added(weights, found.origin, int(back.max()) + 1 if len(back) else 0)
         factors = np.maximum(counts, 1).take(back)
         return replace(frame, weight=factors if frame.weight is None else products(frame.weight, factors))
 

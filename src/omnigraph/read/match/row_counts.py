@@ -24,6 +24,27 @@ def products(left: Numbers, right: Numbers) -> Numbers:
     return left * right
 
 
+def added(counts: Numbers, groups: Numbers, size: int) -> Numbers:
+    """The sum of the counts of each group.
+
+    >>> added(np.array([1, 2, 3]), np.array([0, 2, 0]), 3).tolist()
+    [4, 0, 2]
+
+    Args:
+        counts: an array of counts.
+        groups: the group of each count.
+        size: number of groups.
+
+    Raises:
+        ExecutionError: a sum is larger than the largest row count.
+    """
+    if len(counts) and float(counts.max()) * len(counts) > MAX_ROW_COUNT:
+        check_row_count(float(np.bincount(groups, counts).max()))
+    found: Numbers = np.zeros(size, np.int64)
+    np.add.at(found, groups, counts)
+    return found
+
+
 def check_row_count(count: float) -> None:
     """Raise an error if a number of rows is larger than the largest row count."""
     if count > MAX_ROW_COUNT:

@@ -32,6 +32,9 @@ MIN_COST_PER_NODE_EDGES = 2.0
 MIN_COST_PER_COUNTED_EDGE = 16.0
 """The edges between the candidates of two variables are counted if the order costs more than this per edge."""
 
+_COUNTED_EDGE_BYTES = 256
+"""The edges are only counted if the memory budget is at least this number of bytes per edge."""
+
 
 def refined_order(
     block: QueryBlock,
@@ -51,7 +54,9 @@ def refined_order(
     if not evaluated and not degrees:
         return order, statistics
     statistics = collect_statistics(block, candidates, context) if evaluated else statistics
-    shares = _edge_shares(block, candidates, context, order.cost / MIN_COST_PER_COUNTED_EDGE)
+    limit, memory = order.cost / MIN_COST_PER_COUNTED_EDGE, context.budget.most
+    limit = limit if memory is None else min(limit, memory / _COUNTED_EDGE_BYTES)
+    shares = _edge_shares(block, candidates, context, limit)
     statistics = replace(
         statistics, candidate_degrees=degrees, candidate_skews=skews, edge_shares={**statistics.edge_shares, **shares}
     )

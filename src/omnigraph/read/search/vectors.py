@@ -191,6 +191,7 @@ class Vectors:
         """The sketches; None if they would not help, or if too few dot products have been computed so far."""
         if (
             asked < MIN_SKETCHED_VECTORS
+            or count == 0
             or count * CANDIDATE_FACTOR**2 > asked
             or self.matrix.shape[1] < 2 * width_of(self.matrix.shape[1])
         ):

@@ -27,6 +27,7 @@ from omnigraph.read.rows.frame import Frame, concat_frames
 from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.rows.spilled_rows import SpilledRows, Weighted
 from omnigraph.read.shape.grouping import type_column
+from omnigraph.read.shape.groups import Groups
 from omnigraph.read.shape.operator import MatchRows, ShapeOperator, ShapeRows, ShapeRun
 from omnigraph.read.shape.project import project_frame
 from omnigraph.read.shape.query_sort_keys import column_keys, group_keys, match_keys
@@ -288,9 +289,7 @@ def _add_up_duplicates(rows: Weighted) -> Weighted:
     if frame.paths:
         return rows
     first, group = groups_of(frame.keys([*frame.bindings, *frame.values]))
-    total = np.zeros(len(first), np.int64)
-    np.add.at(total, group, weights)
-    return frame.take(first), total
+    return frame.take(first), Groups(len(group), len(first), group).total(weights).to_numpy()
 
 
 def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:

@@ -75,7 +75,7 @@ class Topologies:
         """Factor by which two edge types that meet at a node have more pairs of edges than if degrees were even.
 
         It is the sum over all nodes of the product of both degrees, divided by the product of both edge counts over the
-        number of nodes. None if a topology does not exist yet.
+        number of nodes. None if a topology does not exist yet, or if the edges meet at different node types.
 
         Args:
             one: an edge type, and whether its edges are grouped by target node; else by source node.
@@ -84,7 +84,7 @@ class Topologies:
         if (one, other) in self._skews:
             return self._skews[one, other]
         first, second = self.known(one[0]), self.known(other[0])
-        if first is None or second is None:
+        if first is None or second is None or self._meeting_type(*one) != self._meeting_type(*other):
             return None
         key = ("skew", self._inputs(one[0]).key, one[1], self._inputs(other[0]).key, other[1])
         found = self._tables.cache.find(key)
@@ -94,6 +94,11 @@ class Topologies:
         assert isinstance(found, _Skew)
         self._skews[one, other] = found.factor
         return found.factor
+
+    def _meeting_type(self, edge: str, inward: bool) -> str:
+        """The node type at the end by which the edges of a type are grouped."""
+        declared = self._catalog.edges[edge]
+        return declared.to_type if inward else declared.from_type
 
     def make_all(self) -> None:
         """Build all missing topologies, for later reads in any process.
