@@ -64,6 +64,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=80)
     st.sampled_from([0, 8, 10**9]),
     st.sampled_from([-1, 1 << 25]),
     st.sampled_from([0, 1, 16]),
+    st.sampled_from([3, 5, 25]),
     st.sampled_from([0, 10**9]),
 )
 def test_joins_finds_the_pairs_with_an_edge(
@@ -73,6 +74,7 @@ def test_joins_finds_the_pairs_with_an_edge(
     made_after: int,
     matrix: int,
     bits: int,
+    part: int,
     column: int,
 ) -> None:
     """By search, in a matrix, in a column, and with a filter, also if most hashes collide."""
@@ -82,6 +84,7 @@ def test_joins_finds_the_pairs_with_an_edge(
         "PAIRS_PER_EDGE_RATIO": made_after,
         "MAX_MATRIX_PAIRS": matrix,
         "FILTER_BITS_PER_EDGE": bits,
+        "FILTER_PART_BITS": part,
         "COLUMN_RATIO": column,
     }
     with testing.thresholds(module, **choices):

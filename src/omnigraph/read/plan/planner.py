@@ -214,7 +214,9 @@ class Planner:
         # Weights are looked up by the nodes of the variables that have them.
         weighted = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
         needed |= weighted - {leaf.name for leaf in leaves}
-        rest = self.pipeline(without_leaves(block, leaves), self._bound or frozenset(), self._rows, self.match, needed)
+        # With another limit of weights, duplicate rows are not merged, so that no variable may be eliminated.
+        merged = needed if at_most in (None, 1) else None
+        rest = self.pipeline(without_leaves(block, leaves), self._bound or frozenset(), self._rows, self.match, merged)
         rest = replace(rest, needed=needed, distinct=at_most == 1, counting=at_most is None)
         return Count(leaves, rest, at_most, optionals)
 

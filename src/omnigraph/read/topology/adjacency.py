@@ -36,6 +36,9 @@ FILTER_BITS_PER_EDGE = 16
 MAX_FILTER_BITS = 28
 """Maximum size of the filter: 2 to this power is the number of its bits."""
 
+FILTER_PART_BITS = 25
+"""The filter is made in parts: 2 to this power is the number of bits of a part."""
+
 PAIRS_PER_EDGE_RATIO = 8
 """The matrix or the filter is made when one pair for every so many edges has been searched."""
 
@@ -249,13 +252,22 @@ class Adjacency(EdgeLists):
     def edge_filter(self) -> npt.NDArray[np.uint8]:
         """A hash filter of all edges, one bit per hash, eight in a byte. A pair whose bit is not set has no edge."""
         bits = self._filter_bits
-        marks = np.zeros(1 << bits, bool)
+        # The bits are set in parts, because NumPy sets one byte per bit first.
+        part_bits = min(bits, FILTER_PART_BITS)
+        parts = [self._filter_part(bits, part_bits, part) for part in range(1 << (bits - part_bits))]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _filter_part(self, bits: int, part_bits: int, part: int) -> npt.NDArray[np.uint8]:
+        """The bits of the filter for hashes from `part << part_bits` on."""
+        marks = np.zeros(1 << part_bits, bool)
         for first in range(0, self.nodes, CHUNK_EDGES):
             checkpoint()
             last = min(first + CHUNK_EDGES, self.nodes)
             owners = np.repeat(np.arange(first, last), self.degree[first:last])
-            far = self.neighbour[int(self.first[first]) : int(self.first[last])]
-            marks[_hashes(owners, far, bits)] = True
+            hashes = _hashes(owners, self.neighbour[int(self.first[first]) : int(self.first[last])], bits)
+            if bits > part_bits:
+                hashes = hashes[hashes >> np.uint32(part_bits) == part] & np.uint32((1 << part_bits) - 1)
+            marks[hashes] = True
         return np.packbits(marks, bitorder="little")
 
     @property
