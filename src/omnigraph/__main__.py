@@ -1,6 +1,6 @@
 """Runs the command line: `python -m omnigraph`."""
 
-from omnigraph.cli.main import main
+from omnigraph.cli.entry import main
 
 if __name__ == "__main__":
     main()

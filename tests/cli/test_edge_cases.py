@@ -260,6 +260,28 @@ def test_an_interrupt_while_the_arguments_are_read_stops_a_command(tmp_path: Pat
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "omnigraph.cli.query":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from omnigraph.cli.entry import main
+sys.argv = ["omnigraph", "--help"]
+main()
+"""
+
+
+def test_an_interrupt_while_the_commands_are_imported_stops_without_a_traceback(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], cwd=tmp_path, capture_output=True, timeout=PATIENCE
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: Path) -> None:

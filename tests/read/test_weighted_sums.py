@@ -45,6 +45,18 @@ def test_the_results_are_those_of_repeated_rows(found: list[tuple[int, int, int]
         assert weighted(values, weights, groups).to_pylist() == aggregated(aggregate, plain, of_row).to_pylist()
 
 
+@pytest.mark.parametrize("values", [[1, 2, 2], [-1, 0, 0], [-1] + [0] * 99_999, [2**62, 2**62 - 1, 3]])
+def test_averages_of_integers_are_correctly_rounded(values: list[int]) -> None:
+    groups = Groups.one_group(len(values))
+    aggregate = ir.Aggregate(
+        ir.AggregateFunction.AVG, ir.Prop("a", "x", I64), distinct=False, type=ValueType(Scalar.F64, nullable=True)
+    )
+    expected = [sum(values) / len(values)]
+    array = pa.array(values, pa.int64())
+    assert aggregated(aggregate, array, groups).to_pylist() == expected
+    assert weighted_average(array, np.ones(len(values), np.int64), groups).to_pylist() == expected
+
+
 @given(rows(st.one_of(SMALL, LARGE), 2**40))
 def test_large_sums_are_exact_or_refused(found: list[tuple[int, int, int]]) -> None:
     values, weights, groups = arrays(found)
@@ -60,4 +72,4 @@ def test_large_sums_are_exact_or_refused(found: list[tuple[int, int, int]]) -> N
     for average, total, count in zip(averages, exact, counts, strict=True):
         assert (average is None) == (count == 0)
         if count:
-            assert average == pytest.approx(float(Fraction(total, count)), rel=1e-15, abs=1e-9)
+            assert average == float(Fraction(total, count))

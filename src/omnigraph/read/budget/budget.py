@@ -133,6 +133,7 @@ class Spending:
         requests: number of read requests to tables.
         spilled_bytes: bytes written to spill files.
         most: the current memory limit in bytes; None for no limit.
+        stopping: whether the threads of the read should stop, because one of them has failed.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -145,6 +146,7 @@ class Spending:
     requests: int = 0
     spilled_bytes: int = 0
     most: int | None = field(init=False)
+    stopping: bool = False
     _held: dict[int, int] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -287,7 +289,7 @@ class Spending:
             BudgetExceededError: the read is out of time.
             CancelledError: the read was cancelled.
         """
-        if self.cancel.cancelled:
+        if self.stopping or self.cancel.cancelled:
             raise CancelledError("the query was cancelled")
         most = self.budget.seconds
         if most is not None:

@@ -127,14 +127,21 @@ def _in_threads(
         finally:
             budget.forget_thread()
 
-    with ThreadPoolExecutor(threads, "omnigraph-read") as pool:
-        tasks: list[Future[Frame | None]] = []
-        try:
-            for part in parts:
-                tasks.append(pool.submit(copy_context().run, run_unless_failed, part))
-            for task in tasks:
-                found = task.result()
-                if found is not None:
-                    yield found
-        finally:
-            failed.set()
+    try:
+        with ThreadPoolExecutor(threads, "omnigraph-read") as pool:
+            tasks: list[Future[Frame | None]] = []
+            try:
+                for part in parts:
+                    tasks.append(pool.submit(copy_context().run, run_unless_failed, part))
+                for task in tasks:
+                    found = task.result()
+                    if found is not None:
+                        yield found
+            except BaseException:
+                # Parts that are running stop at their next check. Else an interrupted read would wait for them.
+                budget.stopping = True
+                raise
+            finally:
+                failed.set()
+    finally:
+        budget.stopping = False

@@ -299,11 +299,23 @@ def _average(values: pa.Array, groups: Groups) -> pa.Array:
     divisors = np.where(empty, 1, groups.sizes)
     if pa.types.is_floating(values.type):
         return pa.array(_float_sum(values, groups.of_row, divisors), mask=empty)
-    # The sum is divided in two 32-bit steps (long division), so that the integer part of the result is exact.
     high, low = _halves(values, groups)
-    upper, rest = np.divmod(high, divisors)
-    lower, rest = np.divmod((rest << 32) + low, divisors)
-    return pa.array(upper * float(2**32) + lower + rest / divisors, mask=empty)
+    return pa.array(exact_ratios(high, low, divisors), mask=empty)
+
+
+def exact_ratios(high: Numbers, low: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
+    """Quotients of integers, correctly rounded.
+
+    Args:
+        high: the upper bits of each dividend.
+        low: the lower 32 bits of each dividend.
+        divisors: the divisors, which are positive.
+    """
+    found: npt.NDArray[np.float64] = ((high << 32) + low) / divisors
+    # Up to 2 ** 53, both numbers are exact as floats. Python divides larger integers exactly.
+    for place in np.flatnonzero((np.abs(high) >= 2**20) | (divisors > _EXACT)).tolist():
+        found[place] = ((int(high[place]) << 32) + int(low[place])) / int(divisors[place])
+    return found
 
 
 def _halves(values: pa.Array, groups: Groups) -> tuple[Numbers, Numbers]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph.errors import ExecutionError
 from omnigraph.read.columns.numbers import Numbers
-from omnigraph.read.shape.groups import Groups
+from omnigraph.read.shape.groups import Groups, exact_ratios
 
 _SAFE_SUM = float(2**62)
 """Sums of numbers up to this bound cannot overflow a 64-bit integer."""
@@ -48,18 +48,18 @@ def weighted_sum(values: pa.Array, weights: Numbers, groups: Groups) -> pa.Array
 
 
 def weighted_average(values: pa.Array, weights: Numbers, groups: Groups) -> pa.Array:
-    """The average of the values of each group; null for a group without rows.
+    """The average of the values of each group, correctly rounded; null for a group without rows.
 
-    The integer part is exact. The arguments are those of `weighted_sum`.
+    The arguments are those of `weighted_sum`.
     """
     empty = groups.sizes == 0
     totals = _totals(values, weights, groups)
     divisors = np.where(empty, 1, groups.total(weights).to_numpy())
-    of_type = divisors.astype(totals.dtype)
-    quotient, rest = totals // of_type, totals % of_type
-    upper, lower = quotient >> 32, quotient & _LOW_HALF
-    average = upper.astype(np.float64) * float(2**32) + lower.astype(np.float64)
-    return pa.array(average + rest.astype(np.float64) / divisors, mask=empty)
+    high, low = totals >> 32, totals & _LOW_HALF
+    if totals.dtype == object:
+        quotients = [total / divisor for total, divisor in zip(totals.tolist(), divisors.tolist(), strict=True)]
+        return pa.array(quotients, pa.float64(), mask=empty)
+    return pa.array(exact_ratios(high, low, divisors), mask=empty)
 
 
 def _totals(values: pa.Array, weights: Numbers, groups: Groups) -> npt.NDArray[Any]:
