@@ -31,7 +31,7 @@ _MEMORY = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
 _PROBE_SECONDS = 5
 """Seconds to wait until a master accepts a connection. Spark itself tries for more than a minute."""
 
-_START_SECONDS = 5.0
+_START_SECONDS = 15.0
 _PAUSE = 0.2
 """If a master refuses connections, it may be starting: seconds to keep trying, and the pause between attempts."""
 
