@@ -38,7 +38,7 @@ def long(graph: Graph, thresholds: Thresholds, children: Children, place: Path) 
     graph.branches.create("old")
     evolve_to(graph, SCHEMA.replace("node C {", "node C { more: String?"), [])
     job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", ["half"])]}
-    assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
+    assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
     put(graph, ["after"])
     assert len(graph.recovery.list()) == 1
     return graph
@@ -125,7 +125,7 @@ def test_verify_reports_damaged_references_audits_and_schemas(long: Graph, place
 
 def test_verify_reports_a_damaged_sidecar(children: Children, graph: Graph, place: Path) -> None:
     job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", ["half"])]}
-    assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
+    assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
     (file,) = (place / "__recovery").glob("*.json")
     assert_found(place, str(file.relative_to(place)), flipped(file))
 
