@@ -445,7 +445,7 @@ def test_explain_nests_the_steps_of_blocks(graph: Graph) -> None:
     }"""
     found = graph.explain(text, analyze=True)
     inside = {step.action: [inner.action for inner in step.steps] for step in found.steps if step.steps}
-    assert inside == {"left join": ["expand", "filter"], "anti join": ["lookup", "expand"]}
+    assert inside == {"left join": ["expand"], "anti join": ["lookup", "expand"]}
     assert [step.rows for step in found.steps] == [3, 3, 2, 2, 2]
 
 
