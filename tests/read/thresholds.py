@@ -12,7 +12,7 @@ from omnigraph.testing import thresholds
 CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "topology.adjacency": {
         "CHUNK_EDGES": (1, 3, 1 << 18),
-        "CHUNK_PAIRS": (1, 7, 1 << 16),
+        "CHUNK_PAIRS": (1, 7, 1 << 18),
         "PAIRS_PER_EDGE_RATIO": (0, 8, 10**9),
         "COLUMN_RATIO": (0, 8, 10**9),
         "MAX_MATRIX_PAIRS": (-1, 1 << 25),

@@ -24,7 +24,7 @@ _NUMBERS_PER_EDGE = 5
 CHUNK_EDGES = 1 << 18
 """Number of edges per chunk when values are summed over edges."""
 
-CHUNK_PAIRS = 1 << 16
+CHUNK_PAIRS = 1 << 18
 """Number of pairs of nodes per chunk when their edges are searched. The arrays of a chunk fit the processor cache."""
 
 MAX_MATRIX_PAIRS = 1 << 25
@@ -237,20 +237,25 @@ class Adjacency(EdgeLists):
 
     def _filtered(self, near: Integers, far: Integers) -> Mask:
         """Like `joins`: pairs that pass the filter are searched in the sorted edges."""
-        bits, filter_ = self._filter_bits, self.edge_filter
-        hashes = _hashes(near, far, bits)
-        bytes_ = filter_.take(hashes >> np.uint32(3))
-        hashes &= np.uint32(7)
-        bytes_ >>= hashes.astype(np.uint8)
-        bytes_ &= np.uint8(1)
-        maybe = np.flatnonzero(bytes_)
+        maybe = self._passing(near, far, second=False)
+        maybe = maybe.take(self._passing(near.take(maybe), far.take(maybe), second=True))
         found: Mask = np.zeros(len(near), bool)
         found[maybe] = super()._joins(near.take(maybe), far.take(maybe))
         return found
 
+    def _passing(self, near: Integers, far: Integers, *, second: bool) -> Numbers:
+        """Positions of the pairs whose bit is set in the filter."""
+        filter_ = self.edge_filter
+        hashes = _hashes(near, far, self._filter_bits, second=second)
+        bytes_ = filter_.take(hashes >> np.uint32(3))
+        hashes &= np.uint32(7)
+        bytes_ >>= hashes.astype(np.uint8)
+        bytes_ &= np.uint8(1)
+        return np.flatnonzero(bytes_)
+
     @cached_property
     def edge_filter(self) -> npt.NDArray[np.uint8]:
-        """A hash filter of all edges, one bit per hash, eight in a byte. A pair whose bit is not set has no edge."""
+        """A Bloom filter of all edges: two hashes, eight bits in a byte. Pairs whose bits are not set have no edge."""
         bits = self._filter_bits
         # The bits are set in parts, because NumPy sets one byte per bit first.
         part_bits = min(bits, FILTER_PART_BITS)
@@ -264,10 +269,12 @@ class Adjacency(EdgeLists):
             checkpoint()
             last = min(first + CHUNK_EDGES, self.nodes)
             owners = np.repeat(np.arange(first, last), self.degree[first:last])
-            hashes = _hashes(owners, self.neighbour[int(self.first[first]) : int(self.first[last])], bits)
-            if bits > part_bits:
-                hashes = hashes[hashes >> np.uint32(part_bits) == part] & np.uint32((1 << part_bits) - 1)
-            marks[hashes] = True
+            far = self.neighbour[int(self.first[first]) : int(self.first[last])]
+            for second in (False, True):
+                hashes = _hashes(owners, far, bits, second=second)
+                if bits > part_bits:
+                    hashes = hashes[hashes >> np.uint32(part_bits) == part] & np.uint32((1 << part_bits) - 1)
+                marks[hashes] = True
         return np.packbits(marks, bitorder="little")
 
     @property
@@ -362,12 +369,12 @@ class Adjacency(EdgeLists):
         return found
 
 
-def _hashes(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint32]:
-    """A hash of each pair of nodes, with the given number of bits."""
+def _hashes(near: Integers, far: Integers, bits: int, *, second: bool) -> npt.NDArray[np.uint32]:
+    """A hash of each pair of nodes, with the given number of bits. There are two hashes."""
     found = near.astype(np.uint32)
-    found *= np.uint32(0x9E3779B1)
+    found *= np.uint32(0xC2B2AE35 if second else 0x9E3779B1)
     other = far.astype(np.uint32)
-    other *= np.uint32(0x85EBCA77)
+    other *= np.uint32(0x27D4EB2F if second else 0x85EBCA77)
     found ^= other
     found ^= found >> np.uint32(15)
     found *= np.uint32(0x2C1B3C6D)
