@@ -29,6 +29,11 @@ CHUNK_ROWS = 1 << 20
 MAX_CHUNKS = 64
 """Maximum number of chunks, because each chunk repeats the fixed costs of the operators of the block."""
 
+_OPERATOR_NAMES = {
+    ir.BlockFunction.EXISTS: OperatorName.EXISTS,
+    ir.BlockFunction.COUNT: OperatorName.COUNT_BLOCK,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class BlockValueOf(Operator):
@@ -42,8 +47,7 @@ class BlockValueOf(Operator):
 
     @property
     def name(self) -> OperatorName:
-        exists = self.value.function is ir.BlockFunction.EXISTS
-        return OperatorName.EXISTS if exists else OperatorName.COUNT_BLOCK
+        return _OPERATOR_NAMES[self.value.function]
 
     @property
     def text(self) -> str:
@@ -114,8 +118,7 @@ class CountedValueOf(Operator):
 
     @property
     def name(self) -> OperatorName:
-        exists = self.value.function is ir.BlockFunction.EXISTS
-        return OperatorName.EXISTS if exists else OperatorName.COUNT_BLOCK
+        return _OPERATOR_NAMES[self.value.function]
 
     @property
     def text(self) -> str:

@@ -55,11 +55,10 @@ def weighted_average(values: pa.Array, weights: Numbers, groups: Groups) -> pa.A
     empty = groups.sizes == 0
     totals = _totals(values, weights, groups)
     divisors = np.where(empty, 1, groups.total(weights).to_numpy())
-    high, low = totals >> 32, totals & _LOW_HALF
     if totals.dtype == object:
         quotients = [total / divisor for total, divisor in zip(totals.tolist(), divisors.tolist(), strict=True)]
         return pa.array(quotients, pa.float64(), mask=empty)
-    return pa.array(exact_ratios(high, low, divisors), mask=empty)
+    return pa.array(exact_ratios(totals >> 32, totals & _LOW_HALF, divisors), mask=empty)
 
 
 def _totals(values: pa.Array, weights: Numbers, groups: Groups) -> npt.NDArray[Any]:
