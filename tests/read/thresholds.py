@@ -82,7 +82,11 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_BATCHED_EDGES_PER_START": (0.0, 3.0, 500.0),
     },
     "match.marks": {"SPARSE_RATIO": (1, 32, 10**9)},
-    "match.shortest_paths": {"MAX_MARKED_PAIRS": (0, 50, 1 << 26)},
+    "match.shortest_paths": {
+        "MAX_MARKED_PAIRS": (0, 50, 1 << 26),
+        "FIRST_STARTS": (1, 2, 8),
+        "LAYER_EDGES": (1, 10, 1 << 19),
+    },
     "match.both_ways": {"MAX_MARKED_PAIRS": (1, 50, 1 << 26), "PAIR_COST_RATIO": (0.0, 0.0, 1.0, 10.0**12)},
     "columns.id_index": {"SLOTS_PER_ENTITY": (0, 4), "MAX_SINGLE_IDS": (0, 64)},
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6), "SEARCH_RATIO": (0, 16, 10**6)},

@@ -15,7 +15,8 @@ from omnigraph.read.budget.budget import Spending, checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
-from omnigraph.read.columns.sorting import groups_of, order_of
+from omnigraph.read.columns.sorting import groups_of, in_order, order_of
+from omnigraph.read.columns.stoppable import changes, gather
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.both_ways import Between, BothWays
 from omnigraph.read.match.hops import Walk
@@ -30,6 +31,15 @@ _NUMBER = 8
 
 MAX_MARKED_PAIRS = 1 << 26
 """Visited nodes are marked in an array, if it has at most this number of elements: one per start and node."""
+
+FIRST_STARTS = 8
+"""Number of starts of the first search. The size of the next ones follows from the edges that it walked."""
+
+LAYER_EDGES = 1 << 19
+"""Paths are searched from so many starts at once that about this number of edges is walked in the largest layer."""
+
+MAX_GROWTH = 8
+"""The next search has at most this many times as many starts as the previous one."""
 
 _NONE: Numbers = np.array([], np.int64)
 
@@ -59,8 +69,9 @@ class _Layer:
     by_edges: Numbers
 
     def filter(self, chosen: Numbers | Mask) -> _Layer:
+        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         columns = (self.start, self.node, self.parent, self.edge, self.by_nodes, self.by_edges)
-        return _Layer(*(column[chosen] for column in columns))
+        return _Layer(*(gather(column, places) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +138,22 @@ class PathSearch:
             BudgetExceededError: the paths exceed the memory budget.
             CancelledError: the read was cancelled.
         """
+        with self._context.budget.keeping():
+            return _joined(list(self._run_groups(starts)))
+
+    def _run_groups(self, starts: Numbers) -> Iterator[Found]:
+        """Search from some starts at a time, so that no operation on a layer takes long and the read can be stopped."""
         known = np.flatnonzero(starts != NOTHING)
-        budget = self._context.budget
-        with budget.keeping(), _everywhere(self._walk, known, starts[known], budget) as scope:
-            return self._run(known, starts[known], scope)
+        budget, first, count = self._context.budget, 0, FIRST_STARTS
+        while first < len(known):
+            group = known[first : first + count]
+            index = np.arange(len(group))
+            with budget.keeping(), _everywhere(self._walk, starts[group], budget) as scope:
+                found = self._run(index, starts[group], scope)
+            budget.keep(found.nodes.nbytes + found.edges.nbytes)
+            yield replace(found, start=group[found.start])
+            first += count
+            count = max(1, min(count * MAX_GROWTH, count * LAYER_EDGES // max(scope.most_edges, 1)))
 
     def run_pairs(self, starts: Numbers, ends: Numbers) -> Found:
         """A shortest path within the hop range for each pair of nodes that has one.
@@ -290,7 +313,13 @@ def _then(first: Numbers, second: Numbers) -> Numbers:
 def _steps_from(walk: Walk, layer: _Layer) -> _Layer:
     """Extend the paths of a layer by each edge of their last nodes."""
     source, node, edge = walk.edges_from(layer.node)
-    return _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
+    return _extended(layer, source, node, edge)
+
+
+def _extended(layer: _Layer, source: Numbers, node: Numbers, edge: Numbers) -> _Layer:
+    """Extend paths of a layer, which are given by their index, by one edge each."""
+    start, by_nodes, by_edges = (gather(column, source) for column in (layer.start, layer.by_nodes, layer.by_edges))
+    return _Layer(start, node, source, edge, by_nodes, by_edges)
 
 
 # Scopes
@@ -335,46 +364,53 @@ class _SortedKeys:
 
     def add(self, keys: Numbers) -> None:
         # The array consists of two sorted runs, which a stable sort merges.
-        self._keys = np.concatenate([self._keys, np.unique(keys)])
+        ordered = in_order(keys.astype(np.uint64)).view(np.int64)
+        self._keys = np.concatenate([self._keys, ordered[changes(ordered)]])
         self._keys.sort(kind="stable")
 
 
 @contextmanager
-def _everywhere(walk: Walk, known: Numbers, nodes: Numbers, budget: Spending) -> Iterator[_Everywhere]:
+def _everywhere(walk: Walk, nodes: Numbers, budget: Spending) -> Iterator[_Everywhere]:
     """The scope of a search for the paths to all nodes.
 
     Args:
         walk: the edges.
-        known: index of each start.
         nodes: the node of each start.
         budget: the budget of the read.
     """
     size = max(walk.numbering.size, 1)
-    count = (int(known.max(initial=0)) + 1) * size
+    count = len(nodes) * size
+    keys = np.arange(0, count, size) + nodes
     visited: _Keys
     if count > MAX_MARKED_PAIRS or (budget.most is not None and count > budget.most // _MARKS_MEMORY_RATIO):
         visited = _SortedKeys()
-        visited.add(known * size + nodes)
+        visited.add(keys)
         yield _Everywhere(walk, visited, size)
         return
     budget.keep(count)
     with mark_arrays(count) as (marks, _):
         visited = _MarkedKeys(marks)
-        visited.add(known * size + nodes)
+        visited.add(keys)
         yield _Everywhere(walk, visited, size)
         visited.clear()
 
 
 class _Everywhere:
-    """Paths to all nodes."""
+    """Paths to all nodes.
+
+    Attributes:
+        most_edges: number of edges that were walked in the largest layer.
+    """
 
     def __init__(self, walk: Walk, visited: _Keys, size: int) -> None:
+        self.most_edges = 0
         self._walk = walk
         self._visited = visited
         self._size = size
 
     def extend(self, layer: _Layer, layers: int) -> _Layer:
         found = _steps_from(self._walk, layer)
+        self.most_edges = max(self.most_edges, len(found.node))
         keys = found.start * self._size + found.node
         new = np.empty(len(keys), bool)
         for first, last in chunks(len(keys)):
@@ -399,8 +435,7 @@ class _BetweenEnds:
             return layer.filter(_NONE)
         upper = self._between.layers[layers]
         source, far, edge = self._both.links(layer.start * self._size + layer.node, upper)
-        node = upper[far] % self._size
-        return _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
+        return _extended(layer, source, upper[far] % self._size, edge)
 
     def ending(self, layer: _Layer) -> _Layer:
         return layer.filter(layer.node == self._between.ends[layer.start])

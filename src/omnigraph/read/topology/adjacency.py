@@ -16,6 +16,7 @@ import numpy.typing as npt
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers
 from omnigraph.read.columns.sorting import in_order, order_of
+from omnigraph.read.columns.stoppable import gather
 
 _NUMBERS_PER_EDGE = 5
 """Maximum number of array elements in memory per walked edge."""
@@ -81,7 +82,7 @@ class EdgeLists:
 
     def far(self, places: Numbers) -> Numbers:
         """Nodes at the other end of the edges at the given positions."""
-        return self.neighbour.take(places).astype(np.int64)
+        return gather(self.neighbour, places).astype(np.int64)
 
     def neighbours_of(self, nodes: Numbers) -> tuple[Numbers, Integers]:
         """The degree of each given node, and the nodes at the other end of the edges of all nodes, concatenated."""
@@ -188,7 +189,7 @@ class Adjacency(EdgeLists):
 
     def edges(self, places: Numbers) -> Numbers:
         """Edge numbers of the edges at the given positions."""
-        return self.edge.take(places).astype(np.int64)
+        return gather(self.edge, places).astype(np.int64)
 
     def column_for(self, nodes: int) -> npt.NDArray[np.signedinteger] | None:
         """`column`, if reading the neighbours of this number of nodes is worth making it; else None."""
