@@ -69,7 +69,7 @@ class _Layer:
     by_edges: Numbers
 
     def filter(self, chosen: Numbers | Mask) -> _Layer:
-        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
         columns = (self.start, self.node, self.parent, self.edge, self.by_nodes, self.by_edges)
         return _Layer(*(gather(column, places) for column in columns))
 
