@@ -8,6 +8,7 @@ variables. Each of these rows has a weight, the number of rows of the match that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from omnigraph.read.match.expand import adjacencies, is_of_type, reversed_steps
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.match.row_counts import MAX_ROW_COUNT, count_too_large, products
+from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.topology.topologies import Edges
 
@@ -126,7 +128,7 @@ class Count:
             match = self._with_input_candidates(start, match)
         candidates = match.candidates(self.rest.block)
         weights = _Weights(candidates, match.context, self.at_most)
-        _narrow(self, candidates, match.context)
+        narrow(self.leaves, self.rest.block, candidates, match.context)
         for each in self.optionals:
             weights.multiply(each.name, *each.count.count(match))
         for leaf in self.leaves:
@@ -160,12 +162,17 @@ class Count:
         return match.with_candidates(self.rest.block, candidates)
 
 
-def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
-    """If a variable has few candidates, remove the candidates of a neighbouring variable that have no edge to them."""
-    leaves = [leaf.expand for leaf in count.leaves if leaf.expand is not None]
-    expands = [
-        e for e in (*leaves, *count.rest.block.block.expands) if candidates.knows(e.left) and candidates.knows(e.right)
-    ]
+def narrow(leaves: Sequence[Leaf], rest: QueryBlock, candidates: Candidates, context: Context) -> None:
+    """If a variable has few candidates, remove the candidates of a neighbouring variable that have no edge to them.
+
+    Args:
+        leaves: variables that are counted, with their traversals.
+        rest: the block of the other variables.
+        candidates: the candidates of all variables.
+        context: the state of the running read: snapshot, parameters and budget.
+    """
+    counted = [leaf.expand for leaf in leaves if leaf.expand is not None]
+    expands = [e for e in (*counted, *rest.block.expands) if candidates.knows(e.left) and candidates.knows(e.right)]
     todo = [(expand, forward) for expand in expands for forward in (True, False)]
     while chosen := next((found for found in todo if _narrows(*found, candidates, context)), None):
         todo.remove(chosen)
@@ -188,9 +195,11 @@ def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: 
     near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
     if expand.hops is not None or len(expand.steps) != 1 or expand.steps[0].direction is ir.Direction.BOTH:
         return False
-    if near == far or not (candidates.restricts(near) and candidates.is_chosen(near)):
+    if near == far or not candidates.restricts(near):
         return False
     if len(candidates.tables(near)) != 1 or len(candidates.tables(far)) != 1:
+        return False
+    if candidates.cheap_size(near) is None:
         return False
     (here,), (there,) = candidates.tables(near), candidates.tables(far)
     edges = context.tables.edges(expand.steps[0].edge).count

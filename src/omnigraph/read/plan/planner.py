@@ -14,7 +14,7 @@ from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.block_value import BlockValueOf
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
-from omnigraph.read.match.count import Count, Leaf, OptionalCount
+from omnigraph.read.match.count import Count, Leaf, OptionalCount, narrow
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
@@ -216,9 +216,18 @@ class Planner:
         needed |= weighted - {leaf.name for leaf in leaves}
         # With another limit of weights, duplicate rows are not merged, so that no variable may be eliminated.
         merged = needed if at_most in (None, 1) else None
-        rest = self.pipeline(without_leaves(block, leaves), self._bound or frozenset(), self._rows, self.match, merged)
+        others = without_leaves(block, leaves)
+        if self._bound is None and self._has_topologies(block):
+            # Few candidates of a leaf may leave few candidates of the other variables. Then any join order is cheap.
+            narrow(leaves, others, self.match.candidates(others), self._context)
+        rest = self.pipeline(others, self._bound or frozenset(), self._rows, self.match, merged)
         rest = replace(rest, needed=needed, distinct=at_most == 1, counting=at_most is None)
         return Count(leaves, rest, at_most, optionals)
+
+    def _has_topologies(self, block: QueryBlock) -> bool:
+        """Whether the topologies of all edge types of a block exist. Planning does not build them."""
+        edges = {step.edge for expand in block.block.expands for step in expand.steps}
+        return all(self._context.topologies.known(edge) is not None for edge in edges)
 
     def _rank(self, wanted: int | None) -> MatchOperator | None:
         """Find the best-ranked nodes first, if a rank is the first sort key and matching all nodes costs more."""
