@@ -161,6 +161,16 @@ def shared(subject: str, fields: tuple[str, ...], changed: Rows, all_: Rows) -> 
     return {("unique", subject, max(ids)) for ids in groups.values() if len(ids) > 1 and any(i in changed for i in ids)}
 
 
+def without_duplicates(rows: Rows, *groups: tuple[str, ...]) -> Rows:
+    """The rows without those that have the same values in a group of properties as an earlier row."""
+    kept: Rows = {}
+    for id_, row in rows.items():
+        more = {**kept, id_: row}
+        if not any(shared("", fields, more, more) for fields in groups):
+            kept = more
+    return kept
+
+
 @given(
     PEOPLE,
     EDGES,
@@ -171,8 +181,10 @@ def shared(subject: str, fields: tuple[str, ...], changed: Rows, all_: Rows) -> 
 def test_the_validator_finds_the_violations_of_a_row_by_row_check(
     people: Rows, edges: Rows, people_write: Write, edges_write: Write, touched: set[str]
 ) -> None:
-    # Stored rows satisfy the rules that the change cannot violate.
+    # Stored rows satisfy the rules that the change cannot violate. A row that keeps its unique values is not searched.
+    people = without_duplicates(people, ("mail",), ("city", "level"))
     stored_edges = {id_: row for id_, row in edges.items() if row["src"] in people and row["dst"] in people}
+    stored_edges = without_duplicates(stored_edges, ("src", "weight"))
     edges_write.deleted -= set(edges_write.rows)
     before = {"node:Person": people, "edge:Knows": stored_edges}
     writes = {"node:Person": people_write, "edge:Knows": edges_write}
