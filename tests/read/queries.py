@@ -772,11 +772,24 @@ class Maker:
         columns = [f"${near}.{name} as {alias}" for name, alias in zip(self.keys_of(near), "xy", strict=False)]
         counts = [
             self.pick("count(*)", f"count(${self.rng.choice(nodes)})", f"count(distinct ${near})", f"max(${near}.id)")
+            if self.chance(50)
+            else self.of_property(self.rng.choice(nodes))
             for _ in range(self.pick(1, 1, 2))
         ]
         columns += [f"{count} as k{n}" for n, count in enumerate(counts)]
         having = f" having {{ count(*) > {self.pick(0, 1, 2)} }}" if self.chance(20) else ""
         return f"return {{ {'  '.join(columns)} }}{having}{self.order(['k0'])}{self.window()}"
+
+    def of_property(self, var: str) -> str:
+        """An aggregate of a property of a variable, which need not be in the rows (see `Fold`)."""
+        properties = {name: kind for name, kind in self.properties(var).items() if not kind.list and not kind.is_vector}
+        whole = [name for name, kind in properties.items() if kind.scalar in INTEGERS]
+        times = [name for name, kind in properties.items() if kind.scalar in (Scalar.DATE, Scalar.DATETIME)]
+        if whole and self.chance(60):
+            return f"{self.pick('sum', 'avg', 'avg', 'min', 'max', 'count')}(${var}.{self.rng.choice(whole)})"
+        if times and self.chance(60):
+            return f"{self.pick('min', 'max', 'count')}(${var}.{self.rng.choice(times)})"
+        return f"count(${var}.{self.rng.choice(list(properties))})" if properties else "count(*)"
 
     def keys_of(self, var: str) -> list[str]:
         names = ["id", *(name for name, kind in self.properties(var).items() if not kind.is_vector)]
@@ -832,6 +845,20 @@ class Maker:
         name = self.fresh("p")
         self.params[name] = Parameter(ValueType(self.pick(*INTEGERS[:2])), self.pick(-1, 1, 2, 3, 3, 5))
         return f"${name}"
+
+
+class Folding(Maker):
+    """Makes chains and stars, grouped by one variable, with aggregates of properties of the others (see `Fold`)."""
+
+    def query(self) -> str:
+        clauses = self.chain()
+        near = self.rng.choice(list(self.scope.nodes))
+        others = [name for name in self.scope.nodes if name != near] or [near]
+        columns = [f"${near}.{name} as {alias}" for name, alias in zip(self.keys_of(near), "xy", strict=False)]
+        aggregates = [self.of_property(self.rng.choice(others)) for _ in range(self.pick(1, 2, 3))]
+        columns += [f"{each} as k{n}" for n, each in enumerate(aggregates)]
+        having = f" having {{ k0 {self.pick('is null', 'is not null', '> 1')} }}" if self.chance(20) else ""
+        return self.written(clauses, f"return {{ {'  '.join(columns)} }}{having}{self.order(['k0'])}{self.window()}")
 
 
 def _type(param: Parameter) -> str:

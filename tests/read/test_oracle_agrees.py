@@ -28,7 +28,7 @@ import pytest
 from tests.read.graphs import Indexes, State, World
 from tests.read.limits import SMALL_MEMORY, Countdown, Limits, some_limits
 from tests.read.oracle import Answer, BadCountError, Oracle, Rough
-from tests.read.queries import Query, some_query
+from tests.read.queries import Folding, Query, some_query
 from tests.read.thresholds import CHOICES, FORMAT_CHOICES, turned
 from tests.read.webs import Web
 
@@ -59,6 +59,9 @@ ENOUGH = 200
 
 QUERIES = 60
 """Queries per world; each runs on every state."""
+
+KINDS = (None, None, Web, None, Folding, Web)
+"""The kinds of the queries of a world, in turn. None stands for the whole language."""
 
 LARGEST = 15_000
 """The largest number of assignments for the oracle."""
@@ -221,7 +224,7 @@ def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query,
     for number in queries:
         if number % 15 == 14:
             states = readers(world)  # empty caches, as in another process
-        query = some_query(Random(f"{seed}/{number}"), world.catalog, Web if number % 3 == 2 else None)
+        query = some_query(Random(f"{seed}/{number}"), world.catalog, KINDS[number % len(KINDS)])
         for reader in states:
             if not too_large(query, reader.state):
                 yield number, query, reader

@@ -55,14 +55,21 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
     "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
     "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16), "MAX_HASHED_SHARE": (0.0, 0.25, 1.0)},
-    "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6), "MIN_REPLANNED_COST_EDGES": (0.0, 20_000.0)},
+    "match.count": {"NARROW_RATIO": (0, 1, 8, 10**6), "MIN_REPLANNED_COST_EDGES": (0.0, 20_000.0)},
+    "match.node_weights": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
+    "match.fold": {"SAFE_SUM": (5.0, float(2**62))},
     "match.parts": {
         "PART_ROWS": (1, 5, 1 << 19),
         "FIRST_PART_RATIO": (1, 8),
         "MIN_PARALLEL_ROWS": (0, 1 << 20),
         "MIN_PARALLEL_BYTES": (0, 128 << 20),
     },
-    "plan.planner": {"MIN_SUBTRACT_GAIN": (0.0, 0.0, 1.0, 10**9), "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0)},
+    "plan.planner": {
+        "MIN_SUBTRACT_GAIN": (0.0, 0.0, 1.0, 10**9),
+        "SUBTRACT_PLAN_COST_EDGES": (0.0, 20_000.0),
+        "MIN_FOLD_COST_EDGES": (-1.0, -1.0, 50_000.0),
+        "MIN_FOLD_GAIN": (0.0, 0.0, 1.0),
+    },
     "plan.plan_candidates": {"MIN_EXCLUDE_GAIN": (0.0, 1.0, 10**9), "MIN_EXCLUDE_COST_EDGES": (0.0, 20_000.0)},
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),

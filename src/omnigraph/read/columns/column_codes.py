@@ -180,10 +180,16 @@ def _merged_codes(left: Column, right: Column, rows: int) -> tuple[ColumnCodes, 
 
 def _cached_numbers(column: Column, rows: int) -> ColumnCodes | None:
     table, name = column
-    label = f"numbers of {name}"
-    if not table.is_cached(label) and not _should_build(column, rows):
-        return None
-    with table.slot(label) as slot:
+    return whole_codes(table, name) if table.is_cached(_numbers_label(name)) or _should_build(column, rows) else None
+
+
+def _numbers_label(name: str) -> str:
+    return f"numbers of {name}"
+
+
+def whole_codes(table: EntityTable, name: str) -> ColumnCodes | None:
+    """Codes of a column of numbers, dates or booleans, which are cached; None if values are not exact as codes."""
+    with table.slot(_numbers_label(name)) as slot:
         found: ColumnCodes = slot.value or slot.keep(number_codes(table.whole(name)) or _NONE)
     return None if found is _NONE else found
 

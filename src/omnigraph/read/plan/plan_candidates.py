@@ -16,7 +16,8 @@ from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.block_value import CountedValueOf
 from omnigraph.read.match.candidate_values import satisfying, without_matches
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.count import Count, Leaf
+from omnigraph.read.match.count import Count
+from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.plan.block_order import BlockOrder
 from omnigraph.read.plan.plan_count import count_leaves

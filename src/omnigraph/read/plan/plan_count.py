@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.count import Leaf
+from omnigraph.read.match.fold import Fold, can_fold, folded_values
+from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.plan.collect_statistics import cardinality
 from omnigraph.read.query.block import QueryBlock
 
@@ -27,6 +28,64 @@ def count_leaves(
         context: the state of the running read: snapshot, parameters and budget.
     """
     return tuple(_leaves(block, required, candidates, context))
+
+
+def folded_leaves(
+    block: QueryBlock,
+    needed: frozenset[str],
+    properties: Mapping[str, Mapping[str, tuple[ir.AggregateFunction, ...]]],
+    candidates: Candidates,
+    context: Context,
+) -> tuple[tuple[Leaf, ...], tuple[Fold, ...]]:
+    """Like `count_leaves`. Variables that are only arguments of aggregates are counted, too, if these can be folded.
+
+    Args:
+        block: the `match` block.
+        needed: variables that the result needs.
+        properties: variables that the result needs only for aggregates that can be folded, with the properties and
+            aggregates of each.
+        candidates: candidates of the variables of the block.
+        context: the state of the running read: snapshot, parameters and budget.
+
+    Returns:
+        The variables to count, and the properties to fold. Both are empty if nothing can be folded.
+    """
+    folds = {name: _folds(name, properties[name], candidates) for name in properties if name in block.nodes}
+    chosen = {name: found for name, found in folds.items() if found}
+    while chosen:
+        leaves = count_leaves(block, block.joined_variables | (needed - chosen.keys()), candidates, context)
+        by_name = {leaf.name: leaf for leaf in leaves}
+        refused = {name for name in chosen if not _arrives(name, by_name)}
+        if not refused:
+            return leaves, tuple(fold for found in chosen.values() for fold in found)
+        chosen = {name: found for name, found in chosen.items() if name not in refused}
+    return (), ()
+
+
+def _folds(
+    name: str, properties: Mapping[str, tuple[ir.AggregateFunction, ...]], candidates: Candidates
+) -> tuple[Fold, ...]:
+    """The folds of a variable; empty if a property cannot be folded."""
+    tables = candidates.tables(name)
+    if len(tables) != 1 or tables[0].count == 0:
+        return ()
+    found = []
+    for prop, functions in properties.items():
+        values = dict.fromkeys(value for function in functions for value in folded_values(function))
+        found.append(Fold(name, prop, tuple(values)))
+    return tuple(found) if all(can_fold(tables[0], fold) for fold in found) else ()
+
+
+def _arrives(name: str, leaves: Mapping[str, Leaf]) -> bool:
+    """Whether the values of a variable reach a variable of the rows along edges of one hop each."""
+    while name in leaves:
+        leaf = leaves[name]
+        if leaf.onto is None or leaf.expand is None or leaf.expand.hops is not None:
+            return False
+        name = leaf.onto
+        if name not in leaves:
+            return True
+    return False
 
 
 def without_leaves(block: QueryBlock, leaves: tuple[Leaf, ...]) -> QueryBlock:

@@ -14,7 +14,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.count import Leaf
+from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import variables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from omnigraph.read.match.count import Leaf
+from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.plan.block_order import BlockOrder
 
 MIN_FULL_MATCH_COST_EDGES = 20_000.0

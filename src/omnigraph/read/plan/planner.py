@@ -14,12 +14,13 @@ from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.block_value import BlockValueOf
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
-from omnigraph.read.match.count import Count, Leaf, OptionalCount, narrow
+from omnigraph.read.match.count import Count, OptionalCount, narrow
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
 from omnigraph.read.match.meet import Meet
 from omnigraph.read.match.membership import Membership
+from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.reach import Reach
@@ -33,7 +34,7 @@ from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_candidates import InnerBlocks
 from omnigraph.read.plan.plan_conditions import with_early_conditions
-from omnigraph.read.plan.plan_count import count_leaves, without_leaves
+from omnigraph.read.plan.plan_count import count_leaves, folded_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
     optionals_of_one_variable,
 )
@@ -47,6 +48,12 @@ from omnigraph.read.query.read_query import ReadQuery, ranked_variable
 from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.shape.window import window
+
+MIN_FOLD_COST_EDGES = 50_000.0
+"""If producing rows for the arguments of aggregates costs less than this, they are not folded (see `Fold`)."""
+
+MIN_FOLD_GAIN = 1.0
+"""Arguments of aggregates are folded if producing rows for them costs more than this many times as much."""
 
 SUBTRACT_COST_ROWS = 20.0
 """Cost per row of adding up the terms of a subtraction. The unit is the cost of walking one edge."""
@@ -127,12 +134,30 @@ class Planner:
         needed = query.result_variables if query.read.grouped else query.shape_variables
         leaves = count_leaves(block, block.joined_variables | needed, self.match.candidates(block), self._context)
         if query.ignores_duplicates:
-            return replace(self._count_of(block, leaves, needed, at_most=1), weighted=False)
+            count = replace(self._count_of(block, leaves, needed, at_most=1), weighted=False)
+            return count if in_chunks else self._folded(block, count)
         count = self._count_of(block, leaves, needed, optionals)
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
+        if not in_chunks and (folded := self._folded(block, count)) is not count:
+            return folded
         # Without leaves, this helps if rows do not need all variables: duplicate rows are merged while matching.
         return count if leaves or optionals or needed < frozenset(block.nodes) else None
+
+    def _folded(self, block: QueryBlock, count: Count) -> Count:
+        """`count`, or a count that produces no rows for arguments of aggregates either, if it costs less."""
+        properties = self._query.foldable_properties
+        if not properties or self._counting_cost(count) < MIN_FOLD_COST_EDGES:
+            return count
+        candidates, needed = self.match.candidates(block), self._query.result_variables
+        leaves, folds = folded_leaves(block, needed, properties, candidates, self._context)
+        if not folds:
+            return count
+        variables = frozenset(fold.var for fold in folds)
+        found = self._count_of(block, leaves, needed - variables, count.optionals, count.at_most)
+        if MIN_FOLD_GAIN * self._counting_cost(found) >= self._counting_cost(count):
+            return count
+        return replace(found, weighted=count.weighted, folds=folds, unfolded=count)
 
     def _count_after_stage(self) -> MatchOperator | None:
         """Like `_count`, for a match whose input are the rows of a stage."""

@@ -20,6 +20,8 @@ from omnigraph.read.query.point_pattern import PointPattern, point_pattern
 _INEXACT = frozenset({Scalar.F32, Scalar.F64, Scalar.VECTOR, Scalar.BLOB})
 """Types for which values that compare as equal may differ."""
 
+_TEMPORAL = frozenset({Scalar.DATE, Scalar.DATETIME})
+
 
 @dataclass(frozen=True)
 class ReadQuery:
@@ -233,6 +235,25 @@ class ReadQuery:
         return frozenset(name for part in self._grouped_parts for name in variables(part))
 
     @cached_property
+    def foldable_properties(self) -> dict[str, dict[str, tuple[ir.AggregateFunction, ...]]]:
+        """Variables that only occur as arguments of aggregates which can be folded (see `omnigraph.read.match.fold`).
+
+        For each variable, the properties and the aggregates of each. Empty if not `is_countable`.
+        """
+        if not self.is_countable:
+            return {}
+        folded = [each for each in self.aggregates if _can_fold(each)]
+        others = _needed_variables(self._grouped_parts, frozenset(folded))
+        kept = frozenset(others)
+        found: dict[str, dict[str, tuple[ir.AggregateFunction, ...]]] = {}
+        for each in folded:
+            assert isinstance(each.arg, ir.Prop)
+            if each.arg.var not in kept and each.arg.var in self.match.nodes:
+                functions = found.setdefault(each.arg.var, {})
+                functions[each.arg.name] = (*functions.get(each.arg.name, ()), each.function)
+        return found
+
+    @cached_property
     def shape_variables(self) -> frozenset[str]:
         """Variables whose bindings the operators after the match use, if rows have no weights (see `Count`)."""
         ties = tuple(term.expression.expr for term in self.ties)
@@ -283,16 +304,31 @@ def _accepts_weights(aggregate: ir.Aggregate) -> bool:
     return aggregate.function in (function.SUM, function.AVG) and scalar is not None and scalar.is_integer
 
 
-def _needed_variables(part: object) -> Iterator[str]:
-    if isinstance(part, ir.Aggregate) and _counts_rows(part):
+def _can_fold(aggregate: ir.Aggregate) -> bool:
+    """Whether an aggregate of a property can be computed from the counts, sums and ends of parts of the rows."""
+    arg, function = aggregate.arg, ir.AggregateFunction
+    if not isinstance(arg, ir.Prop) or arg.type.list:
+        return False
+    if aggregate.function in (function.MIN, function.MAX):
+        return arg.type.scalar.is_integer or arg.type.scalar in _TEMPORAL
+    if aggregate.distinct:
+        return False
+    if aggregate.function is function.COUNT:
+        return True
+    return aggregate.function in (function.SUM, function.AVG) and arg.type.scalar.is_integer
+
+
+def _needed_variables(part: object, without: frozenset[ir.Aggregate] = frozenset()) -> Iterator[str]:
+    """Variables of expressions, except those that only occur in aggregates of rows or in the aggregates `without`."""
+    if isinstance(part, ir.Aggregate) and (part in without or _counts_rows(part)):
         return
     if isinstance(part, tuple):
         for inner in part:
-            yield from _needed_variables(inner)
+            yield from _needed_variables(inner, without)
     elif any(isinstance(inner, ir.Aggregate) for inner in walk(part)):
         assert is_dataclass(part)
         for field in fields(part):
-            yield from _needed_variables(getattr(part, field.name))
+            yield from _needed_variables(getattr(part, field.name), without)
     else:
         yield from variables(part)
 

@@ -23,6 +23,7 @@ from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
 from omnigraph.read.columns.stoppable import gather, join_arrays
+from omnigraph.read.rows.folded_column import FoldedColumn
 
 KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
@@ -254,6 +255,8 @@ class Frame:
         searching: evaluates text matches and ranks.
         fused: fused ranks of each row. They are set when the match is complete.
         values: values of the rows, by name (see `ir.Value`).
+        folded: combined properties of variables that are not in the rows, by variable and property. They are set when
+            the match is complete, and belong to exactly these rows: frames that are derived from this one lack them.
     """
 
     count: int
@@ -265,6 +268,7 @@ class Frame:
     values: Mapping[str, pa.Array] = field(default_factory=dict)
     weight: Numbers | None = None
     _columns: dict[tuple[str, str], pa.Array] = field(default_factory=dict)
+    folded: Mapping[tuple[str, str], FoldedColumn] = field(default_factory=dict)
 
     @property
     def variables(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from omnigraph.read.rows.frame import Frame
 from omnigraph.read.rows.result_rows import NoVariables, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.distinct_counts import EntityCodes
+from omnigraph.read.shape.folded_aggregates import aggregated_folds
 from omnigraph.read.shape.group_codes import has_table_codes, key_codes, table_codes
 from omnigraph.read.shape.groups import Groups, aggregated, count_distinct, is_count
 from omnigraph.read.shape.numeric_columns import cached_numbers
@@ -133,6 +134,8 @@ def _aggregate(
     weights: Numbers | None,
     context: Context,
 ) -> pa.Array:
+    if isinstance(aggregate.arg, ir.Prop) and (aggregate.arg.var, aggregate.arg.name) in frame.folded:
+        return aggregated_folds(aggregate, frame.folded[aggregate.arg.var, aggregate.arg.name], groups)
     if weights is not None and is_count(aggregate) and (aggregate.arg is None or not aggregate.arg.type.nullable):
         return groups.total(weights)
     if aggregate.arg is None or (is_count(aggregate) and _is_present(aggregate.arg)):

@@ -303,6 +303,21 @@ def _average(values: pa.Array, groups: Groups) -> pa.Array:
     return pa.array(exact_ratios(high, low, divisors), mask=empty)
 
 
+def integer_average(totals: pa.Array, groups: Groups, counts: Numbers) -> pa.Array:
+    """The sum of the integers of each group, divided by a count and correctly rounded; null where the count is 0.
+
+    Args:
+        totals: an integer or null for each row.
+        groups: the groups of the rows.
+        counts: the divisor of each group.
+    """
+    if totals.null_count:
+        groups = groups.filter(totals.is_valid().to_numpy(zero_copy_only=False))
+        totals = totals.drop_null()
+    empty = counts == 0
+    return pa.array(exact_ratios(*_halves(totals, groups), np.where(empty, 1, counts)), mask=empty)
+
+
 def exact_ratios(high: Numbers, low: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
     """Quotients of integers, correctly rounded.
 

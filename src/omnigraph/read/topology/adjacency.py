@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -288,13 +289,20 @@ class Adjacency(EdgeLists):
         return self.sums(allowed, distinct=distinct).take(nodes)
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
-        """For each near node, the sum of the values of its neighbours.
+        """For each near node, the sum of the values of its neighbours (see `reduce`)."""
+        return self.reduce(np.add, values, 0, distinct=distinct)
+
+    def reduce(self, function: np.ufunc, values: npt.NDArray[Any], empty: Any, *, distinct: bool) -> npt.NDArray[Any]:
+        """For each near node, the values of its neighbours, combined with a function. Sums are 64-bit integers.
 
         Args:
+            function: `np.add`, `np.minimum` or `np.maximum`.
             values: value of each node at the other end, by node number.
-            distinct: whether parallel edges count once.
+            empty: result for a node without edges.
+            distinct: whether parallel edges count once. This matters for sums only.
         """
-        found: Numbers = np.zeros(self.nodes, np.int64)
+        kind = np.dtype(np.int64) if function is np.add else values.dtype
+        found = np.full(self.nodes, empty, kind)
         some = np.flatnonzero(self.degree)
         begins = self.first.take(some)
         # The edges are processed in chunks that fit the processor cache.
@@ -303,8 +311,8 @@ class Adjacency(EdgeLists):
             checkpoint()
             low, high = int(begins[first]), int(begins[last]) if last < len(some) else len(self.neighbour)
             arriving = values.take(self.neighbour[low:high].astype(np.intp))
-            found[some[first:last]] = np.add.reduceat(arriving, begins[first:last] - low, dtype=np.int64)
-        if distinct:
+            found[some[first:last]] = function.reduceat(arriving, begins[first:last] - low, dtype=kind)
+        if distinct and function is np.add:
             places, owners = self._repeated
             np.subtract.at(found, owners, values.take(self.far(places)).astype(np.int64))
         return found
