@@ -44,6 +44,9 @@ PATTERNS = (
     "$a: Person  $a follows $b  $b follows $x  $x livesIn $c",
     "$a: Person  $a follows $b  $b follows $a",
     "$a: Person  $a follows $b  optional { $b livesIn $c }",
+    "$a: Person  $a follows $b  optional { $b follows $x }",
+    "$a: Person  $a follows $b  optional { $a follows $x  $x livesIn $c }",
+    "$a: Person  optional { $a follows $b }  optional { $x follows $a  $x.size < 9 }",
     "$a: Person  $a follows $b  not { $b livesIn $_ }",
 )
 CONDITIONS = ("", "$a.size > 20", "$b.size < 30", "$b.age is null", "$a.size < 6", "$b.size = 7", "$a.age < $b.age")
@@ -106,7 +109,8 @@ def some_query(rng: Random) -> str:
     for number in range(rng.choice((1, 2, 3))):
         function, name = rng.choice(FUNCTIONS), rng.choice([name for name in variables if name != "c"])
         names = PROPERTIES if function in ("count", "min", "max") else ("age", "size", "big")
-        columns.append(f"{function}(${name}.{rng.choice(names)}) as v{number}")
+        argument = f"${name}" if function == "count" and rng.random() < 0.4 else f"${name}.{rng.choice(names)}"
+        columns.append(f"{function}({argument}) as v{number}")
     if rng.random() < 0.3:
         columns.append("count(*) as n")
     return f"query q() {{ match {{ {pattern}  {condition} }} return {{ {', '.join(columns)} }} order {{ k }} }}"

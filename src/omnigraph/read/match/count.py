@@ -23,7 +23,7 @@ from omnigraph.read.match.expand import adjacencies, is_of_type, reversed_steps
 from omnigraph.read.match.fold import Fold, FoldOverflowError
 from omnigraph.read.match.node_weights import Leaf, NodeWeights
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
-from omnigraph.read.match.row_counts import products
+from omnigraph.read.match.row_counts import products, weighed
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.rows.frame import Frame
 
@@ -132,21 +132,25 @@ class Count:
         # Now that candidates have been removed, another join order may be better.
         is_cheap = len(self.rest.operators) < 2 or self.rest.cost < MIN_REPLANNED_COST_EDGES
         rest = self.rest if is_cheap else match.replan(self.rest, self.rest.input_rows)
-        frame = rest.execute(start, match)
+        frame = rest.execute(self._weighed_input(start, weights), match, weights.at)
         total = np.full(frame.count, weights.factor, np.int64)
         if frame.weight is not None:
             total, frame = products(total, frame.weight), replace(frame, weight=None)
-        found: dict[str, Numbers] = {}
-        for name in weights.of:
-            found[name] = weights.at(name, frame.bindings[name], is_input=name in self.input_variables)
-        folded = weights.folded(frame, total, found, self.input_variables) if self.folds else {}
-        for counts in found.values():
-            total = products(total, counts)
-            total = total if self.at_most is None else np.minimum(total, self.at_most)
-        there = total > 0
-        if not self.folds:
-            return frame.filter(there), total[there]
-        return replace(frame.filter(there), folded={key: c.filter(there) for key, c in folded.items()}), total[there]
+        if self.at_most not in (None, 1):
+            # Weights are limited, so rows were not merged.
+            for name in weights.of:
+                total = np.minimum(products(total, weights.at(name, frame.bindings[name])), self.at_most)
+        if not (there := total > 0).all():
+            frame, total = frame.filter(there), total[there]
+        folded = weights.folded(frame, total)
+        return (replace(frame, folded=folded) if folded else frame), total
+
+    def _weighed_input(self, start: Frame, weights: NodeWeights) -> Frame:
+        """The input rows whose nodes have matches, multiplied by the weights of their nodes."""
+        for name in self.input_variables:
+            factors = weights.at_input(name, start.bindings[name])
+            start = weighed(start, factors) if self.at_most is None else start.filter(factors > 0)
+        return start
 
     def _with_input_candidates(self, start: Frame, match: MatchRun) -> MatchRun:
         """The state of the match, in which only nodes of the input rows are candidates of the input variables."""

@@ -9,19 +9,21 @@ null, their sum, and the smallest and largest value. The aggregates of a group a
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from omnigraph.dataclass import dataclass
+from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.column_codes import whole_codes
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import Mask, Numbers
-from omnigraph.read.rows.folded_column import FoldedColumn
+from omnigraph.read.rows.folded_column import Folded
+
+ID = ROLE_COLUMNS[ir.Role.ID]
+"""The column of the ids."""
 
 SAFE_SUM = float(2**62)
 """Sums up to this bound cannot overflow a 64-bit integer."""
@@ -30,31 +32,6 @@ SAFE_SUM = float(2**62)
 class FoldOverflowError(Exception):
     """A sum may not fit 64 bits. The match is executed without folds then; the error does not leave `Count`."""
 
-
-class Folded(Enum):
-    """A value that is computed for each node from the values of its neighbours."""
-
-    COUNT = "count"
-    SUM = "sum"
-    LEAST = "least"
-    MOST = "most"
-
-    @property
-    def function(self) -> np.ufunc:
-        return _FUNCTIONS[self]
-
-    @property
-    def adds(self) -> bool:
-        """Whether the value of a node grows with the number of its matches."""
-        return self in (Folded.COUNT, Folded.SUM)
-
-
-_FUNCTIONS = {
-    Folded.COUNT: np.add,
-    Folded.SUM: np.add,
-    Folded.LEAST: np.minimum,
-    Folded.MOST: np.maximum,
-}
 
 _OF_AGGREGATE = {
     ir.AggregateFunction.COUNT: (Folded.COUNT,),
@@ -76,7 +53,7 @@ class Fold:
 
     Attributes:
         var: the variable.
-        prop: the property.
+        prop: the property, or `ID`, whose values are never null.
         values: the values to compute.
     """
 
@@ -117,6 +94,8 @@ def node_values(table: EntityTable, fold: FoldValue, weights: Numbers | Mask | N
     """
     prop = fold.fold.prop
     if fold.value is Folded.COUNT:
+        if prop == ID:
+            return np.ones(table.slots, bool) if weights is None else weights
         there = table.column(prop).is_valid().to_numpy(zero_copy_only=False)
         return there if weights is None else multiplied(there, weights)
     codes = whole_codes(table, prop)
@@ -161,22 +140,3 @@ def _largest(values: npt.NDArray[Any]) -> float:
     if len(values) == 0:
         return 0.0
     return max(abs(float(values.max())), abs(float(values.min())))
-
-
-def folded_column(fold: Fold, table: EntityTable, values: dict[Folded, npt.NDArray[Any]]) -> FoldedColumn:
-    """The values of a fold for each row, as the aggregates need them."""
-    count: Numbers = values[Folded.COUNT].astype(np.int64, copy=False)
-    kind = table.schema.field(fold.prop).type
-    missing = count == 0
-
-    def ends(value: Folded) -> pa.Array | None:
-        if value not in values:
-            return None
-        numbers = pa.array(np.where(missing, 0, values[value].astype(np.int64)), mask=missing)
-        if pa.types.is_integer(kind):
-            return numbers.cast(kind)
-        return numbers.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
-
-    totals = values.get(Folded.SUM)
-    total = None if totals is None else pa.array(totals.astype(np.int64, copy=False), mask=missing)
-    return FoldedColumn(count, total, ends(Folded.LEAST), ends(Folded.MOST))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
@@ -16,17 +17,15 @@ from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.expand import adjacencies, is_of_type, reversed_steps
 from omnigraph.read.match.fold import (
     Fold,
-    Folded,
     FoldValue,
     check_sums,
     empty_value,
-    folded_column,
     multiplied,
     node_values,
 )
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.row_counts import MAX_ROW_COUNT, count_too_large, products
-from omnigraph.read.rows.folded_column import FoldedColumn
+from omnigraph.read.rows.folded_column import Folded, FoldedColumn
 from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.topology.topologies import Edges
 
@@ -74,6 +73,9 @@ class NodeWeights:
         self._context = context
         self._at_most = at_most
         self._folds = folds
+        self._kinds: dict[Fold, pa.DataType] = {
+            fold: candidates.tables(fold.var)[0].schema.field(fold.prop).type for fold in folds
+        }
         # For each variable, the folded values that arrived at its nodes, in arrays like those of `of`. They are
         # combined over all matches of the eliminated variables.
         self._folded: dict[str, dict[FoldValue, npt.NDArray[Any]]] = {}
@@ -98,61 +100,51 @@ class NodeWeights:
             else:
                 self._candidates.choose(name, nodes[weight > 0])
 
-    def at(self, name: str, binding: Binding, *, is_input: bool) -> Numbers:
-        """For each row, the number of matches of eliminated variables that the node of a variable stands for.
+    def at(self, name: str, binding: Binding) -> Numbers:
+        """For each row, the number of matches of eliminated variables that the node of a variable stands for."""
+        return self.of[name].take(self._places(name, binding.numbers))
 
-        Args:
-            name: the variable.
-            binding: the nodes of the variable.
-            is_input: whether the rows are those of a stage. Then nodes can be null, of another type, or no candidates;
-                these have weight 0.
-        """
-        return self._gather(name, binding, self.of[name], 0, is_input=is_input)
+    def _places(self, name: str, numbers: Numbers) -> Numbers:
+        """Positions of candidates of a variable in its array of weights."""
+        nodes = self.few(name)
+        return numbers if nodes is None else positions(nodes, numbers, self._candidates.tables(name)[0].slots)
 
-    def _gather(
-        self, name: str, binding: Binding, values: npt.NDArray[Any], empty: Any, *, is_input: bool
-    ) -> npt.NDArray[Any]:
-        nodes, numbers = self.few(name), binding.numbers
+    def at_input(self, name: str, binding: Binding) -> Numbers:
+        """Like `at`, for nodes of the input rows. They can be null, of another type, or no candidates: weight 0."""
         (table,) = self._candidates.tables(name)
-        if not is_input:
-            return values.take(numbers if nodes is None else positions(nodes, numbers, table.slots))
+        weights, nodes = self.of[name], self.few(name)
         rows = np.flatnonzero(is_of_type(binding, table.type_name))
-        places = numbers.take(rows)
+        places = binding.numbers.take(rows)
         if nodes is not None:
             places = positions(nodes, places, table.slots)
             there = places != NOTHING
             rows, places = rows[there], places[there]
-        found = np.full(len(numbers), empty, values.dtype)
-        found[rows] = values.take(places)
+        found: Numbers = np.zeros(len(binding.numbers), np.int64)
+        found[rows] = weights.take(places)
         return found
 
-    def folded(
-        self, frame: Frame, factor: Numbers, counts: Mapping[str, Numbers], inputs: Sequence[str]
-    ) -> dict[tuple[str, str], FoldedColumn]:
+    def folded(self, frame: Frame, total: Numbers) -> dict[tuple[str, str], FoldedColumn]:
         """The folded columns of the output rows.
 
         Args:
             frame: the rows.
-            factor: number of times that each row counts.
-            counts: for each variable with weights, the weight of its node in each row.
-            inputs: variables of the rows of a stage.
+            total: number of matches that each row stands for.
         """
-        found: dict[Fold, dict[Folded, npt.NDArray[Any]]] = {fold: {} for fold in self._folds}
+        found: dict[Fold, dict[Folded, npt.NDArray[Any]]] = {}
         for name, values in self._folded.items():
-            others = factor
-            for other, weight in counts.items():
-                others = others if other == name else multiplied(others, weight)
+            places = self._places(name, frame.bindings[name].numbers)
+            # The folded values contain the weight of the node, so the rest of the matches is the quotient.
+            others = total // self.of[name].take(places)
             for each, at_node in values.items():
-                empty = empty_value(each.value, at_node.dtype)
-                at_row = self._gather(name, frame.bindings[name], at_node, empty, is_input=name in inputs)
-                found[each.fold][each.value] = multiplied(at_row, others) if each.value.adds else at_row
-        return {
-            (fold.var, fold.prop): folded_column(fold, self._candidates.tables(fold.var)[0], values)
-            for fold, values in found.items()
-        }
+                at_row = at_node.take(places)
+                at_row = multiplied(at_row, others) if each.value.adds else at_row
+                found.setdefault(each.fold, {})[each.value] = at_row
+        return {(fold.var, fold.prop): FoldedColumn(values, self._kinds[fold]) for fold, values in found.items()}
 
     def multiply(self, name: str, frame: Frame, counts: Numbers) -> None:
         """Multiply the weights of the nodes of a variable with the numbers of matches of an optional block.
+
+        The folded columns of its matches are folded values of the nodes.
 
         Args:
             name: the variable.
@@ -166,8 +158,15 @@ class NodeWeights:
         factors[binding.numbers] = counts
         nodes = self.few(name)
         factors = factors if nodes is None else factors.take(nodes)
-        before = self.of.get(name)
-        self.of[name] = factors if before is None else products(before, factors)
+        folded: dict[FoldValue, npt.NDArray[Any]] = {}
+        for (var, prop), column in frame.folded.items():
+            fold = Fold(var, prop, tuple(column.values))
+            self._kinds[fold] = column.kind
+            for value, at_match in column.values.items():
+                values = np.full(table.slots, empty_value(value, at_match.dtype), at_match.dtype)
+                values[binding.numbers] = at_match
+                folded[FoldValue(fold, value)] = values if nodes is None else values.take(nodes)
+        self._add(name, factors, folded)
 
     def eliminate(self, leaf: Leaf) -> None:
         if leaf.onto is None:

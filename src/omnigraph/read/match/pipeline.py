@@ -7,7 +7,7 @@ To add an operator, write its module and let the planner choose it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Protocol
 
@@ -21,10 +21,14 @@ from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.parts import is_one_part, part_bounds, run_parts
+from omnigraph.read.match.row_counts import weighed
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.query.read_query import ReadQuery
-from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.frame import Binding, Frame
+
+WeightsOf = Callable[[str, Binding], Numbers]
+"""Returns the weight of each node of a variable: the number of matches of other variables that it stands for."""
 
 
 class Operator(ABC):
@@ -122,6 +126,8 @@ class Pipeline:
         needed: variables that have to be bound in the output rows; None for all variables.
         distinct: whether duplicate output rows may be removed, because the result does not depend on them.
         counting: whether duplicate output rows may be merged into one row with a weight (see `Frame`).
+        weighted: variables whose nodes have weights. A row is multiplied by the weight of a node when its variable is
+            bound, so that the variable need not be kept for it.
     """
 
     block: QueryBlock
@@ -134,10 +140,14 @@ class Pipeline:
     needed: frozenset[str] | None = None
     distinct: bool = False
     counting: bool = False
+    weighted: frozenset[str] = frozenset()
 
-    def execute(self, frame: Frame, match: MatchRun) -> Frame:
-        """Match the block for the input rows in `frame`. Returns all output rows."""
-        run = BlockRun(match.context, match.candidates(self.block), match)
+    def execute(self, frame: Frame, match: MatchRun, weights: WeightsOf | None = None) -> Frame:
+        """Match the block for the input rows in `frame`. Returns all output rows.
+
+        `weights` returns the weights of the nodes of a variable in `weighted`. It is only needed if rows are counted.
+        """
+        run = BlockRun(match.context, match.candidates(self.block), match, weights if self.counting else None)
         trace = match.context.trace
         kept = self._kept_variables()
         if trace is None:
@@ -226,10 +236,17 @@ class Pipeline:
     def _execute_one(self, frame: Frame, place: int, kept: Sequence[frozenset[str] | None], run: BlockRun) -> Frame:
         """Run one operator, and drop the variables that are not needed any more."""
         operator, names = self.operators[place], kept[place]
+        weighted = frozenset[str]()
+        if run.weights is not None and self.weighted:
+            weighted = (self.weighted & operator.binds) - frame.variables
+        wanted = names if names is None else names | weighted
         found = None
-        if self.counting and names is not None and not operator.binds & names:
+        if self.counting and wanted is not None and not operator.binds & wanted:
             found = operator.execute_counting(frame, run)
-        found = operator.execute_for(frame, run, names) if found is None else found
+        found = operator.execute_for(frame, run, wanted) if found is None else found
+        if run.weights is not None:
+            for name in sorted(weighted):
+                found = weighed(found, run.weights(name, found.bindings[name]))
         run.context.budget.hold(found.nbytes)
         drops = names is not None and not frame.variables | operator.binds <= names
         frame = _only(found, names)
@@ -249,11 +266,13 @@ class BlockRun:
         context: the state of the running read: snapshot, parameters and budget.
         candidates: candidate nodes of the variables of the block.
         match: state of the execution of the whole match.
+        weights: returns the weights of the nodes of a variable; None if no variable of the pipeline has weights.
     """
 
     context: Context
     candidates: Candidates
     match: MatchRun
+    weights: WeightsOf | None = None
 
 
 class PipelinePlanner(Protocol):
@@ -266,10 +285,12 @@ class PipelinePlanner(Protocol):
         rows: float,
         match: MatchRun,
         needed: frozenset[str] | None = None,
+        weighted: frozenset[str] = frozenset(),
     ) -> Pipeline:
         """The best pipeline of a block, for a number of input rows and for the current candidates of `match`.
 
-        `needed` are the variables that the output rows need, if duplicates of them may be merged; else None.
+        `needed` are the variables that the output rows need, if duplicates of them may be merged; else None. The nodes
+        of the variables in `weighted` have weights.
         """
         ...
 
@@ -313,7 +334,7 @@ class MatchRun:
     def replan(self, pipeline: Pipeline, rows: float) -> Pipeline:
         """Plan the block of a pipeline again, for the current candidates and a number of input rows."""
         needed = pipeline.needed if pipeline.distinct or pipeline.counting else None
-        found = self.planner.pipeline(pipeline.block, pipeline.bound, rows, self, needed)
+        found = self.planner.pipeline(pipeline.block, pipeline.bound, rows, self, needed, pipeline.weighted)
         return replace(found, needed=pipeline.needed, distinct=pipeline.distinct, counting=pipeline.counting)
 
     def refit(self, pipeline: Pipeline, rows: int) -> Pipeline:

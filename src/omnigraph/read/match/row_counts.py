@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from omnigraph.errors import ExecutionError
 from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.rows.frame import Frame
 
 MAX_ROW_COUNT = float(2**63 - 2**40)
 """Largest allowed row count. It is slightly less than the largest I64, because it is compared with floats."""
@@ -22,6 +25,18 @@ def products(left: Numbers, right: Numbers) -> Numbers:
         if float(product.max()) > MAX_ROW_COUNT:
             raise count_too_large()
     return left * right
+
+
+def weighed(frame: Frame, factors: Numbers) -> Frame:
+    """The frame with the weight of each row multiplied by a factor. Rows with the factor 0 are removed.
+
+    Raises:
+        ExecutionError: a weight is larger than the largest row count.
+    """
+    there = factors > 0
+    if not there.all():
+        frame, factors = frame.filter(there), factors[there]
+    return replace(frame, weight=factors if frame.weight is None else products(frame.weight, factors))
 
 
 def added(counts: Numbers, groups: Numbers, size: int) -> Numbers:

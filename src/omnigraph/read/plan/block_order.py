@@ -63,6 +63,7 @@ def order_block(
     rows: float,
     statistics: Statistics,
     needed: frozenset[str] | None = None,
+    weighted: frozenset[str] = frozenset(),
 ) -> BlockOrder:
     """The cheapest order of a block. It is taken from the cache of the compiled query, or searched and then cached.
 
@@ -72,12 +73,13 @@ def order_block(
         rows: number of input rows.
         statistics: statistics of the block.
         needed: the variables that the output rows need, if duplicates of them may be merged; else None.
+        weighted: variables whose nodes have weights (see `Pipeline`).
     """
-    key = (bound, rounded_rows(rows), needed, statistics.key())
+    key = (bound, rounded_rows(rows), needed, weighted, statistics.key())
     found = block.join_order(key)
     if isinstance(found, BlockOrder):
         return found
-    order = _BlockOrdering(block, bound, rounded_rows(rows), statistics.rounded(), needed).order()
+    order = _BlockOrdering(block, bound, rounded_rows(rows), statistics.rounded(), needed, weighted).order()
     block.keep_join_order(key, order)
     return order
 
@@ -90,7 +92,9 @@ class _BlockOrdering:
         rows: float,
         statistics: Statistics,
         needed: frozenset[str] | None,
+        weighted: frozenset[str],
     ) -> None:
+        self._weighted = weighted
         self._needed = None if needed is None else needed.union(*(inner.block.outer for inner in block.inner_blocks))
         self._block = block
         self._expands = list(block.block.expands)
@@ -135,8 +139,9 @@ class _BlockOrdering:
         reached = _connected(self._bound | set(names), possible)
         expands = [e for e in possible if e.left in reached]
         wanted = [name for name in nodes if name in reached and name not in self._bound]
+        needed = self._needed_after(expands)
         search = JoinOrderSearch(
-            wanted, expands, self._conditions, frozenset(self._bound), self._estimates, self._needed_after(expands)
+            wanted, expands, self._conditions, frozenset(self._bound), self._estimates, needed, self._weighted
         )
         best = search.best(self._rows)
         self._rows, self._cost = best.rows, self._cost + best.cost

@@ -284,6 +284,7 @@ class JoinOrderSearch:
         bound: variables that are already bound.
         estimates: the cost model.
         needed: the variables that are needed after the last step, if duplicate rows may be merged; else None.
+        weighted: variables whose nodes have weights, which are multiplied when the variable is bound.
     """
 
     def __init__(
@@ -294,6 +295,7 @@ class JoinOrderSearch:
         bound: frozenset[str],
         estimates: Estimates,
         needed: frozenset[str] | None = None,
+        weighted: frozenset[str] = frozenset(),
     ) -> None:
         self._needed = needed
         self._names = names
@@ -301,7 +303,7 @@ class JoinOrderSearch:
         self._conditions = conditions
         self._before = bound
         self._estimates = estimates
-        self._between = {} if needed is None or bound else self._eliminable(needed)
+        self._between = {} if needed is None or bound else self._eliminable(needed | weighted)
 
     def _eliminable(self, needed: frozenset[str]) -> dict[str, tuple[int, int]]:
         """For each variable that `Meet` can eliminate, the indices of its two traversals."""

@@ -11,6 +11,7 @@ from omnigraph.read.match.fold import Fold, can_fold, folded_values
 from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.plan.collect_statistics import cardinality
 from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.read_query import FoldableProperties
 
 
 def count_leaves(
@@ -33,7 +34,7 @@ def count_leaves(
 def folded_leaves(
     block: QueryBlock,
     needed: frozenset[str],
-    properties: Mapping[str, Mapping[str, tuple[ir.AggregateFunction, ...]]],
+    properties: FoldableProperties,
     candidates: Candidates,
     context: Context,
 ) -> tuple[tuple[Leaf, ...], tuple[Fold, ...]]:
@@ -60,6 +61,20 @@ def folded_leaves(
             return leaves, tuple(fold for found in chosen.values() for fold in found)
         chosen = {name: found for name, found in chosen.items() if name not in refused}
     return (), ()
+
+
+def inner_folds(
+    leaves: tuple[Leaf, ...], properties: FoldableProperties, candidates: Candidates
+) -> tuple[Fold, ...] | None:
+    """The folds of an optional block whose variables are all counted but one; None if a property cannot be folded."""
+    by_name = {leaf.name: leaf for leaf in leaves}
+    found: list[Fold] = []
+    for name, own in properties.items():
+        folds = _folds(name, own, candidates) if _arrives(name, by_name) else ()
+        if not folds:
+            return None
+        found += folds
+    return tuple(found)
 
 
 def _folds(

@@ -34,7 +34,7 @@ from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_candidates import InnerBlocks
 from omnigraph.read.plan.plan_conditions import with_early_conditions
-from omnigraph.read.plan.plan_count import count_leaves, folded_leaves, without_leaves
+from omnigraph.read.plan.plan_count import count_leaves, folded_leaves, inner_folds, without_leaves
 from omnigraph.read.plan.plan_inner import (
     optionals_of_one_variable,
 )
@@ -44,7 +44,7 @@ from omnigraph.read.plan.plan_shape import shape_operators
 from omnigraph.read.plan.refined_order import refined_order
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock, ValueBlock
-from omnigraph.read.query.read_query import ReadQuery, ranked_variable
+from omnigraph.read.query.read_query import FoldableProperties, ReadQuery, ranked_variable
 from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.shape.window import window
@@ -130,31 +130,39 @@ class Planner:
         repeats = query.sorts_by_all_columns and wanted is not None
         if not query.counts_matches and not repeats and not (query.ignores_duplicates and not query.read.grouped):
             return None
-        block, optionals = self._without_counted_optionals()
+        block, optionals, _ = self._without_counted_optionals()
         needed = query.result_variables if query.read.grouped else query.shape_variables
         leaves = count_leaves(block, block.joined_variables | needed, self.match.candidates(block), self._context)
         if query.ignores_duplicates:
             count = replace(self._count_of(block, leaves, needed, at_most=1), weighted=False)
-            return count if in_chunks else self._folded(block, count)
+            return count if in_chunks else self._folded(count)
         count = self._count_of(block, leaves, needed, optionals)
         if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
-        if not in_chunks and (folded := self._folded(block, count)) is not count:
+        if not in_chunks and (folded := self._folded(count)) is not count:
             return folded
         # Without leaves, this helps if rows do not need all variables: duplicate rows are merged while matching.
-        return count if leaves or optionals or needed < frozenset(block.nodes) else None
+        return count if leaves or optionals or not needed >= block.nodes.keys() else None
 
-    def _folded(self, block: QueryBlock, count: Count) -> Count:
+    def _folded(self, count: Count) -> Count:
         """`count`, or a count that produces no rows for arguments of aggregates either, if it costs less."""
-        properties = self._query.foldable_properties
+        query = self._query
+        properties = query.foldable_properties
         if not properties or self._counting_cost(count) < MIN_FOLD_COST_EDGES:
             return count
-        candidates, needed = self.match.candidates(block), self._query.result_variables
-        leaves, folds = folded_leaves(block, needed, properties, candidates, self._context)
-        if not folds:
+        block, optionals, inner = self._without_counted_optionals({} if query.ignores_duplicates else properties)
+        needed = query.result_variables - inner
+        leaves, folds = folded_leaves(block, needed, properties, self.match.candidates(block), self._context)
+        if not folds and not inner:
             return count
-        variables = frozenset(fold.var for fold in folds)
-        found = self._count_of(block, leaves, needed - variables, count.optionals, count.at_most)
+        if not folds:
+            required = block.joined_variables | needed
+            leaves = count_leaves(block, required, self.match.candidates(block), self._context)
+        needed -= {fold.var for fold in folds}
+        # The values are looked up in the output rows, for the nodes at which they arrive.
+        ends = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
+        needed |= ends - {leaf.name for leaf in leaves}
+        found = self._count_of(block, leaves, needed, optionals, count.at_most)
         if MIN_FOLD_GAIN * self._counting_cost(found) >= self._counting_cost(count):
             return count
         return replace(found, weighted=count.weighted, folds=folds, unfolded=count)
@@ -178,10 +186,17 @@ class Planner:
             count = self._count_of(block, leaves, needed)
         return replace(count, input_variables=inputs)
 
-    def _without_counted_optionals(self) -> tuple[QueryBlock, tuple[OptionalCount, ...]]:
-        """The match without the optional blocks whose matches are only counted, and the counts of these blocks."""
-        block, query = self._block, self._query
+    def _without_counted_optionals(
+        self, properties: FoldableProperties | None = None
+    ) -> tuple[QueryBlock, tuple[OptionalCount, ...], frozenset[str]]:
+        """The match without the optional blocks whose matches are only counted, and the counts of these blocks.
+
+        The counts fold the given properties. The last result are the variables of optional blocks that are folded.
+        """
+        block, query, properties = self._block, self._query, properties or {}
         needed = query.result_variables if query.read.grouped else query.shape_variables
+        folded = frozenset(properties.keys() - block.nodes.keys())
+        needed -= folded
         possible = [
             inner
             for inner in block.derived(optionals_of_one_variable)
@@ -189,12 +204,18 @@ class Planner:
         ]
         if self._query.ignores_duplicates:
             # An optional block does not remove rows, and their number does not matter.
-            return block.without_optionals(frozenset(inner.place for inner in possible)), ()
-        counts, done = [], set[int]()
+            return block.without_optionals(frozenset(inner.place for inner in possible)), (), frozenset()
+        counts, done, gone = [], set[int](), set[str]()
         for inner, leaves in self._inner_blocks.countable(block, possible):
-            counts.append(OptionalCount(inner.name, self._count_of(inner.block, leaves, frozenset({inner.name}))))
+            mine = folded & block.optionals[inner.place].introduced
+            folds = inner_folds(leaves, {name: properties[name] for name in mine}, self.match.candidates(inner.block))
+            if folds is None:
+                continue
+            count = replace(self._count_of(inner.block, leaves, frozenset({inner.name})), folds=folds)
+            counts.append(OptionalCount(inner.name, count))
             done.add(inner.place)
-        return block.without_optionals(frozenset(done)), tuple(counts)
+            gone |= mine
+        return block.without_optionals(frozenset(done)), tuple(counts), frozenset(gone)
 
     def _subtract(self, block: QueryBlock, count: Count) -> Subtract | None:
         """Count by subtraction, if this costs less than `count`, which evaluates all conditions on its rows."""
@@ -236,16 +257,18 @@ class Planner:
         optionals: tuple[OptionalCount, ...] = (),
         at_most: int | None = None,
     ) -> Count:
-        # Weights are looked up by the nodes of the variables that have them.
-        weighted = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
-        needed |= weighted - {leaf.name for leaf in leaves}
+        onto = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
+        weighted = frozenset(onto) - {leaf.name for leaf in leaves}
         # With another limit of weights, duplicate rows are not merged, so that no variable may be eliminated.
         merged = needed if at_most in (None, 1) else None
+        if merged is None:
+            # Weights are looked up in the output rows.
+            needed |= weighted
         others = without_leaves(block, leaves)
         if self._bound is None and self._has_topologies(block):
             # Few candidates of a leaf may leave few candidates of the other variables. Then any join order is cheap.
             narrow(leaves, others, self.match.candidates(others), self._context)
-        rest = self.pipeline(others, self._bound or frozenset(), self._rows, self.match, merged)
+        rest = self.pipeline(others, self._bound or frozenset(), self._rows, self.match, merged, weighted)
         rest = replace(rest, needed=needed, distinct=at_most == 1, counting=at_most is None)
         return Count(leaves, rest, at_most, optionals)
 
@@ -320,6 +343,7 @@ class Planner:
         rows: float,
         match: MatchRun,
         needed: frozenset[str] | None = None,
+        weighted: frozenset[str] = frozenset(),
     ) -> Pipeline:
         """Choose the pipeline of a block.
 
@@ -329,15 +353,16 @@ class Planner:
             rows: number of input rows.
             match: the execution state, with the candidates of the variables of the block.
             needed: the variables that the output rows need, if duplicates of them may be merged; else None.
+            weighted: variables whose nodes have weights (see `Pipeline`).
         """
         trace = self._context.trace
         candidates = match.candidates(block)
         if trace is None or block.number == 0:
-            order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
+            order, statistics = refined_order(block, bound, rows, candidates, self._context, needed, weighted)
         else:
             # Conditions of inner blocks are evaluated now, but the trace has to show them when the block is executed.
             with trace.collecting() as entries:
-                order, statistics = refined_order(block, bound, rows, candidates, self._context, needed)
+                order, statistics = refined_order(block, bound, rows, candidates, self._context, needed, weighted)
             match.keep_planning_entries(block, entries)
         estimates: tuple[float, ...] = ()
         if trace is not None or block.inner_blocks:
@@ -378,9 +403,8 @@ class Planner:
             operators, estimates = with_block_values(
                 block, operators, estimates, bound, rows, plan_value, statistics.shares
             )
-        return Pipeline(
-            block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates
-        )
+        rows_ = estimates[-1] if estimates else order.rows
+        return Pipeline(block, tuple(operators), bound, rows, rows_, order.cost, estimates, weighted=weighted)
 
     def estimate(self, candidates: Candidates, name: str) -> float:
         """Estimated number of candidates of a variable."""

@@ -43,10 +43,11 @@ def refined_order(
     candidates: Candidates,
     context: Context,
     needed: frozenset[str] | None = None,
+    weighted: frozenset[str] = frozenset(),
 ) -> tuple[BlockOrder, Statistics]:
     """The best join order of a block, and the statistics that it was chosen with. See `order_block`."""
     statistics = collect_statistics(block, candidates, context)
-    order = order_block(block, bound, rows, statistics, needed)
+    order = order_block(block, bound, rows, statistics, needed, weighted)
     if order.cost < MIN_REFINED_COST_EDGES or not block.block.expands:
         return order, statistics
     evaluated = _evaluate(block, candidates, order.cost)
@@ -60,7 +61,7 @@ def refined_order(
     statistics = replace(
         statistics, candidate_degrees=degrees, candidate_skews=skews, edge_shares={**statistics.edge_shares, **shares}
     )
-    return order_block(block, bound, rows, statistics, needed), statistics
+    return order_block(block, bound, rows, statistics, needed, weighted), statistics
 
 
 def _evaluate(block: QueryBlock, candidates: Candidates, cost: float) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from omnigraph.dataclass import dataclass
+from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
@@ -21,6 +22,10 @@ _INEXACT = frozenset({Scalar.F32, Scalar.F64, Scalar.VECTOR, Scalar.BLOB})
 """Types for which values that compare as equal may differ."""
 
 _TEMPORAL = frozenset({Scalar.DATE, Scalar.DATETIME})
+
+
+FoldableProperties = Mapping[str, Mapping[str, tuple[ir.AggregateFunction, ...]]]
+"""For each variable, properties that are arguments of aggregates which can be folded, and the aggregates of each."""
 
 
 @dataclass(frozen=True)
@@ -235,10 +240,10 @@ class ReadQuery:
         return frozenset(name for part in self._grouped_parts for name in variables(part))
 
     @cached_property
-    def foldable_properties(self) -> dict[str, dict[str, tuple[ir.AggregateFunction, ...]]]:
+    def foldable_properties(self) -> FoldableProperties:
         """Variables that only occur as arguments of aggregates which can be folded (see `omnigraph.read.match.fold`).
 
-        For each variable, the properties and the aggregates of each. Empty if not `is_countable`.
+        They are variables of the match or of its optional blocks. Empty if not `is_countable`.
         """
         if not self.is_countable:
             return {}
@@ -246,11 +251,13 @@ class ReadQuery:
         others = _needed_variables(self._grouped_parts, frozenset(folded))
         kept = frozenset(others)
         found: dict[str, dict[str, tuple[ir.AggregateFunction, ...]]] = {}
+        nodes = self.match.nodes.keys() | {name for inner in self.match.optionals for name in inner.nodes}
         for each in folded:
-            assert isinstance(each.arg, ir.Prop)
-            if each.arg.var not in kept and each.arg.var in self.match.nodes:
+            assert isinstance(each.arg, ir.Prop | ir.Ident)
+            if each.arg.var not in kept and each.arg.var in nodes:
                 functions = found.setdefault(each.arg.var, {})
-                functions[each.arg.name] = (*functions.get(each.arg.name, ()), each.function)
+                name = each.arg.name if isinstance(each.arg, ir.Prop) else ROLE_COLUMNS[each.arg.role]
+                functions[name] = (*functions.get(name, ()), each.function)
         return found
 
     @cached_property
@@ -307,6 +314,8 @@ def _accepts_weights(aggregate: ir.Aggregate) -> bool:
 def _can_fold(aggregate: ir.Aggregate) -> bool:
     """Whether an aggregate of a property can be computed from the counts, sums and ends of parts of the rows."""
     arg, function = aggregate.arg, ir.AggregateFunction
+    if isinstance(arg, ir.Ident):
+        return arg.role is ir.Role.ID and aggregate.function is function.COUNT and not aggregate.distinct
     if not isinstance(arg, ir.Prop) or arg.type.list:
         return False
     if aggregate.function in (function.MIN, function.MAX):

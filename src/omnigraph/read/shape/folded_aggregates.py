@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
-from omnigraph.read.rows.folded_column import FoldedColumn
+from omnigraph.read.rows.folded_column import Folded, FoldedColumn
 from omnigraph.read.shape.groups import Groups, aggregated, integer_average
 
 
@@ -25,13 +25,12 @@ def aggregated_folds(aggregate: ir.Aggregate, column: FoldedColumn, groups: Grou
         case AggregateFunction.COUNT:
             return groups.total(column.count)
         case AggregateFunction.AVG:
-            assert column.total is not None
             return integer_average(column.total, groups, groups.total(column.count).to_numpy())
         case AggregateFunction.SUM:
             return aggregated(aggregate, column.total, groups)
         case AggregateFunction.MIN:
-            return aggregated(aggregate, column.least, groups)
+            return aggregated(aggregate, column.end(Folded.LEAST), groups)
         case AggregateFunction.MAX:
-            return aggregated(aggregate, column.most, groups)
+            return aggregated(aggregate, column.end(Folded.MOST), groups)
         case AggregateFunction.COLLECT:
             raise AssertionError("lists are not folded")

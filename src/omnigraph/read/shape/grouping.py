@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
@@ -18,6 +19,7 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.rows.evaluate import SliceableRows, evaluate_in_chunks
+from omnigraph.read.rows.folded_column import FoldedColumn
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.rows.result_rows import NoVariables, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
@@ -134,8 +136,9 @@ def _aggregate(
     weights: Numbers | None,
     context: Context,
 ) -> pa.Array:
-    if isinstance(aggregate.arg, ir.Prop) and (aggregate.arg.var, aggregate.arg.name) in frame.folded:
-        return aggregated_folds(aggregate, frame.folded[aggregate.arg.var, aggregate.arg.name], groups)
+    folded = _folded(aggregate.arg, frame)
+    if folded is not None:
+        return aggregated_folds(aggregate, folded, groups)
     if weights is not None and is_count(aggregate) and (aggregate.arg is None or not aggregate.arg.type.nullable):
         return groups.total(weights)
     if aggregate.arg is None or (is_count(aggregate) and _is_present(aggregate.arg)):
@@ -164,6 +167,14 @@ def _aggregate(
             groups, values, weights = groups.filter(there), values.drop_null(), weights[there]
         return weighted(values, weights, groups)
     return aggregated(aggregate, values, groups, kinds)
+
+
+def _folded(argument: ir.Expr | None, frame: Frame) -> FoldedColumn | None:
+    """The folded values of the argument of an aggregate; None if it was not folded."""
+    if not frame.folded or not isinstance(argument, ir.Prop | ir.Ident):
+        return None
+    name = argument.name if isinstance(argument, ir.Prop) else ROLE_COLUMNS[argument.role]
+    return frame.folded.get((argument.var, name))
 
 
 def _is_present(expr: ir.Expr) -> bool:
