@@ -57,6 +57,11 @@ ASKED = {
     "optional": """match { $a: Person  optional { $a livesIn $c }  $a follows $b }
         return { $a.name as a, $c.name as c, $b.name as b }""",
     "several types": "match { $a: Named  $b: Person } return { $a.name as a, type($a) as t, $b.name as b }",
+    "distinct": """match { $a: Person  $a follows $b  $b follows $c }
+        return distinct { $a.age as a, $c.name as c } order { a desc nulls last, c }""",
+    "distinct without order": "match { $a: Person  $a follows $b } return distinct { $b.name as b, $a.age as a }",
+    "distinct in another order": """match { $a: Person  $a follows $b }
+        return distinct { $a.name as a, $b.age as b } order { b, a }""",
     "conditions": """match { $a: Person  $a follows $b  $a.age < $b.age  $b.age = 3 }
         return { $a.name as a, $b.name as b }""",
 }
@@ -81,7 +86,7 @@ def test_a_small_limit_reads_few_rows(graph: Graph) -> None:
 
 def test_queries_that_need_every_row_do_not_run_in_portions(graph: Graph) -> None:
     for body in (
-        "match { $a: Person  $a follows $b } return distinct { $b.age as b } limit 3",
+        "match { $a: Person  $a follows $b } return distinct { $b.age + 1 as b } limit 3",
         "match { $a: Person  $a follows $b } return { $b.age as b, sum($a.age) as n } limit 3",
         "match { $a: Person  shortest $p: $a follows{1,2} $b } return { length($p) as n } limit 3",
         "match { $a: Person  $a $e:follows $b } return { $a.name as a } order { $e.id } limit 3",

@@ -37,7 +37,7 @@ class Candidates:
     Args:
         block: the block.
         context: the state of the running read: snapshot, parameters and budget.
-        estimate: returns the estimated number of candidates of a variable, for the trace.
+        estimate: returns the estimated number of candidates of a variable.
     """
 
     def __init__(
@@ -159,6 +159,10 @@ class Candidates:
         if self.is_chosen(name) or self.total(name) <= MAX_EXACT_COUNT_NODES or self._selects_by_id(name):
             return self.size(name)
         return None
+
+    def estimated_size(self, name: str) -> float:
+        """Estimated number of candidates of a variable, without evaluating its conditions."""
+        return self.total(name) if self._estimate is None else self._estimate(self, name)
 
     def _selects_by_id(self, name: str) -> bool:
         own = self._own[name]

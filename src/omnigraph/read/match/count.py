@@ -174,7 +174,7 @@ def narrow(leaves: Sequence[Leaf], rest: QueryBlock, candidates: Candidates, con
     counted = [leaf.expand for leaf in leaves if leaf.expand is not None]
     expands = [e for e in (*counted, *rest.block.expands) if candidates.knows(e.left) and candidates.knows(e.right)]
     todo = [(expand, forward) for expand in expands for forward in (True, False)]
-    while chosen := next((found for found in todo if _narrows(*found, candidates, context)), None):
+    while chosen := _next_narrowing(todo, candidates, context):
         todo.remove(chosen)
         expand, forward = chosen
         (step,) = expand.steps if forward else reversed_steps(expand.steps)
@@ -187,10 +187,22 @@ def narrow(leaves: Sequence[Leaf], rest: QueryBlock, candidates: Candidates, con
         candidates.note_edges(expand, len(places))
 
 
-def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context) -> bool:
+def _next_narrowing(
+    todo: Sequence[tuple[ir.Expand, bool]], candidates: Candidates, context: Context
+) -> tuple[ir.Expand, bool] | None:
+    """A traversal and the end to walk it from. Ends whose number of candidates is known come first."""
+    for is_estimated in (False, True):
+        for expand, forward in todo:
+            if _narrows(expand, forward, candidates, context, is_estimated=is_estimated):
+                return expand, forward
+    return None
+
+
+def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context, *, is_estimated: bool) -> bool:
     """Whether to walk the edges of a traversal from one end, to remove candidates at the other end.
 
-    This is useful if the first end has few candidates, and few nodes are expected to be reached from them.
+    This is useful if the first end has few candidates, and few nodes are expected to be reached from them. With
+    `is_estimated`, the number of candidates of the first end may be an estimate.
     """
     near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
     if expand.hops is not None or len(expand.steps) != 1 or expand.steps[0].direction is ir.Direction.BOTH:
@@ -199,10 +211,12 @@ def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: 
         return False
     if len(candidates.tables(near)) != 1 or len(candidates.tables(far)) != 1:
         return False
-    if candidates.cheap_size(near) is None:
+    known = candidates.cheap_size(near)
+    if (known is None) is not is_estimated:
         return False
     (here,), (there,) = candidates.tables(near), candidates.tables(far)
     edges = context.tables.edges(expand.steps[0].edge).count
-    expected = candidates.size(near) * max(edges / max(here.count, 1), 1.0)
+    chosen = candidates.estimated_size(near) if known is None else known
+    expected = chosen * max(edges / max(here.count, 1), 1.0)
     size = candidates.cheap_size(far)
     return expected * NARROW_RATIO < (there.count if size is None else size)

@@ -7,6 +7,7 @@ sorted by the ids of its variables, so its limit is handled in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,8 @@ class Portions:
         wanted: number of rows that are needed: offset plus limit.
         first: number of nodes in the first batch.
         pipeline: matches the nodes of one batch.
+        distinct: for a query with `distinct`, keeps one of the rows with equal result columns; else None. Rows of
+            different batches are never equal, because their first sort keys differ.
     """
 
     key: ir.SortKey
@@ -42,6 +45,7 @@ class Portions:
     wanted: int
     first: int
     pipeline: Pipeline
+    distinct: Callable[[Frame], Frame] | None = None
 
     @property
     def name(self) -> OperatorName:
@@ -88,10 +92,11 @@ class Portions:
             part = start.take(left if chosen is None else left[chosen])
             pipeline = match.refit(self.pipeline, part.count)
             if trace is None:
-                found.append(pipeline.execute(part, match))
+                frame = pipeline.execute(part, match)
             else:
                 with trace.merging():
-                    found.append(pipeline.execute(part, match))
+                    frame = pipeline.execute(part, match)
+            found.append(frame if self.distinct is None else self.distinct(frame))
             weight = found[-1].weight
             rows += found[-1].count if weight is None else int(weight.sum())
             left, size = np.delete(left, slice(None) if chosen is None else chosen), size * _FASTER

@@ -15,7 +15,6 @@ from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.plan import Plan
 from omnigraph.read.plan.plan_shape import shape_estimates
-from omnigraph.read.plan.property_statistics import property_statistics
 from omnigraph.read.query.read_query import ReadQuery
 
 
@@ -27,15 +26,7 @@ def explain_steps(plan: Plan, match: MatchRun) -> list[Entry]:
 
 def shape_rows(plan: Plan, query: ReadQuery, context: Context) -> Iterator[float]:
     """Estimated number of output rows of each shape operator of a plan."""
-
-    def distinct(expr: ir.Expr) -> float | None:
-        node = query.match.nodes.get(expr.var) if isinstance(expr, ir.Prop) else None
-        if node is None or not isinstance(expr, ir.Prop):
-            return None
-        found = property_statistics([context.tables.nodes(name) for name in node.types], expr.name, context)
-        return None if found is None else found.distinct
-
-    return shape_estimates(query, plan.shape, plan.match.rows, distinct)
+    return shape_estimates(query, plan.shape, plan.match.rows, context)
 
 
 def _match_entries(plan: Plan, match: MatchRun) -> Iterator[Entry]:

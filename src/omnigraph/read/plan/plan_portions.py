@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from omnigraph.read.plan.block_order import BlockOrder
 from omnigraph.read.plan.statistics import Cardinality
@@ -29,6 +30,7 @@ def first_portion(
     nodes: Cardinality,
     order_from: Callable[[float], BlockOrder],
     alternative: float,
+    most_rows: float = inf,
 ) -> int | None:
     """Number of nodes in the first batch; None if a match of all nodes is cheaper.
 
@@ -38,12 +40,13 @@ def first_portion(
         nodes: cardinality of the variable whose property is the first sort key.
         order_from: returns the join order that starts with a given number of nodes of that variable.
         alternative: cost of another way to match all nodes.
+        most_rows: estimated number of rows of the result without a limit, if it is less than that of the match.
     """
     cost = min(whole.cost, alternative)
     if cost <= MIN_FULL_MATCH_COST_EDGES:
         return None
     along = order_from(nodes.size)
-    expected = max(along.rows, 1.0)
+    expected = max(min(along.rows, most_rows), 1.0)
     part = min(1.0, _FIRST_PORTION_MARGIN * wanted / expected)
     if MIN_GAIN * (nodes.total + along.cost * part) >= cost:
         return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from omnigraph.lang.query import ir
+from omnigraph.read.context.context import Context
+from omnigraph.read.plan.property_statistics import property_statistics
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.shape.aggregate import Aggregate
 from omnigraph.read.shape.distinct import Distinct
@@ -43,7 +45,7 @@ def shape_estimates(
     query: ReadQuery,
     operators: Sequence[ShapeOperator],
     rows: float,
-    distinct: Callable[[ir.Expr], float | None],
+    context: Context,
 ) -> Iterator[float]:
     """Estimated number of output rows of each shape operator.
 
@@ -51,25 +53,39 @@ def shape_estimates(
         query: the query.
         operators: the operators.
         rows: estimated number of rows of the match.
-        distinct: returns the number of distinct values of an expression; None if it is unknown.
+        context: the state of the running read: snapshot, parameters and budget.
     """
     for operator in operators:
         match operator:
             case Aggregate(keys=keys):
-                rows = _groups(rows, [key.expr for key in keys], distinct) if keys else 1.0
+                rows = _groups(rows, [key.expr for key in keys], query, context) if keys else 1.0
             case Having(conditions=conditions):
                 rows *= _HAVING ** len(conditions)
             case Distinct():
-                rows = _groups(rows, [column.expr for column in query.columns.values()], distinct)
+                rows = distinct_estimate(query, rows, context)
             case Sort(offset=offset, limit=limit):
                 rows = max(rows - offset, 0.0)
                 rows = rows if limit is None else min(rows, limit)
         yield rows
 
 
-def _groups(rows: float, keys: Sequence[ir.Expr], distinct: Callable[[ir.Expr], float | None]) -> float:
+def distinct_estimate(query: ReadQuery, rows: float, context: Context) -> float:
+    """Estimated number of distinct result rows of a query, for a number of rows of the match."""
+    return _groups(rows, [column.expr for column in query.columns.values()], query, context)
+
+
+def _groups(rows: float, keys: Sequence[ir.Expr], query: ReadQuery, context: Context) -> float:
     groups = 1.0
     for key in keys:
-        known = distinct(key)
+        known = _distinct_values(key, query, context)
         groups *= max(rows, 1.0) ** _GROUPS if known is None else known
     return min(rows, groups)
+
+
+def _distinct_values(expr: ir.Expr, query: ReadQuery, context: Context) -> float | None:
+    """Number of distinct values of an expression; None if it is unknown."""
+    node = query.match.nodes.get(expr.var) if isinstance(expr, ir.Prop) else None
+    if node is None or not isinstance(expr, ir.Prop):
+        return None
+    found = property_statistics([context.tables.nodes(name) for name in node.types], expr.name, context)
+    return None if found is None else found.distinct

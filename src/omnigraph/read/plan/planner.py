@@ -40,13 +40,14 @@ from omnigraph.read.plan.plan_inner import (
 )
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
-from omnigraph.read.plan.plan_shape import shape_operators
+from omnigraph.read.plan.plan_shape import distinct_estimate, shape_operators
 from omnigraph.read.plan.refined_order import refined_order
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock, ValueBlock
 from omnigraph.read.query.read_query import FoldableProperties, ReadQuery, ranked_variable
 from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
 from omnigraph.read.rows.frame import Frame
+from omnigraph.read.shape.grouping import distinct_frame
 from omnigraph.read.shape.window import window
 
 MIN_FOLD_COST_EDGES = 50_000.0
@@ -104,7 +105,7 @@ class Planner:
         else:
             self._block = self._inner_blocks.evaluate_on_candidates()
             count = self._count(in_chunks=in_chunks, wanted=wanted)
-            if count is None or self._query.sorts_by_all_columns:
+            if count is None or self._query.sorts_by_all_columns or self._query.read.distinct:
                 # The first rows in sort order may be found without counting all matches.
                 match = self._rank(wanted) or self._portions(wanted, count) or count or self._all_rows()
             else:
@@ -315,20 +316,24 @@ class Planner:
         assert isinstance(key.expr, ir.Prop | ir.Ident)
         block, var = self._block, key.expr.var
         whole, statistics = self._order(block)
+        query, context = self._query, self._context
+        is_distinct = query.read.distinct
         first = first_portion(
             wanted,
             whole,
             statistics.variables[var],
             lambda size: order_block(block, frozenset({var}), size, statistics),
             self._counting_cost(count) if isinstance(count, Count) else inf,
+            distinct_estimate(query, whole.rows, context) if is_distinct else inf,
         )
         if first is None:
             return None
-        needed = self._query.shape_variables if self._query.sorts_by_all_columns else None
+        needed = query.shape_variables if query.sorts_by_all_columns or query.ignores_duplicates else None
         pipeline = self.pipeline(block, frozenset({var}), first, self.match, needed)
         if needed is not None:
-            pipeline = replace(pipeline, needed=needed, counting=True)
-        return Portions(key, var, wanted, first, pipeline)
+            pipeline = replace(pipeline, needed=needed, counting=not is_distinct, distinct=is_distinct)
+        distinct = (lambda frame: distinct_frame(query, frame, context)) if is_distinct else None
+        return Portions(key, var, wanted, first, pipeline, distinct)
 
     def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
         """The best join order of a block without bound variables, for cost comparisons, and its statistics."""

@@ -150,15 +150,15 @@ class ReadQuery:
     def leading_key(self) -> ir.SortKey | None:
         """The first sort key, if it is a property or id of one node variable of the match; else None.
 
-        Also None if rows cannot be matched in key order: for queries with groups, `distinct`, ranks or paths.
+        Also None if rows cannot be matched in key order: for queries with groups, ranks or paths.
         """
         read = self.read
-        if read.grouped or read.distinct or read.ranked is not None:
+        if read.grouped or read.ranked is not None:
             return None
         if read.order:
             key = replace(read.order[0], expr=self.resolved(read.order[0].expr))
         elif read.ties:
-            key = ir.SortKey(read.ties[0])
+            key = ir.SortKey(self.resolved(read.ties[0]))
         else:
             return None
         if not isinstance(key.expr, ir.Prop | ir.Ident) or key.expr.var not in self.match.nodes:

@@ -55,6 +55,12 @@ def distinct_rows(query: ReadQuery, frame: Frame, context: Context) -> ResultCol
     return columns.take(groups.first) if groups.count != frame.count else columns
 
 
+def distinct_frame(query: ReadQuery, frame: Frame, context: Context) -> Frame:
+    """The frame with one of the rows whose result columns are equal."""
+    groups = _group_by(query.columns, frame, context)[1]
+    return frame.take(groups.first) if groups.count != frame.count else frame
+
+
 def grouped_rows(query: ReadQuery, frame: Frame, context: Context, weights: Numbers | None = None) -> ResultColumns:
     """One row per group, with all result columns and the aggregates of `having`."""
     keys = {column.name: query.columns[column.name] for column in query.keys}
