@@ -1,5 +1,7 @@
 """Weights of nodes: the number of matches of eliminated variables that each node stands for (see `Count`)."""
 
+# See docs/decisions/0274-weights-are-multiplied-when-a-variable-is-bound.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence
