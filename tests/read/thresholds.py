@@ -55,7 +55,8 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
     "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
     "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16), "MAX_HASHED_SHARE": (0.0, 0.25, 1.0)},
-    "match.count": {"NARROW_RATIO": (0, 1, 8, 10**6), "MIN_REPLANNED_COST_EDGES": (0.0, 20_000.0)},
+    "match.count": {"MIN_REPLANNED_COST_EDGES": (0.0, 20_000.0)},
+    "match.narrow": {"NARROW_RATIO": (0, 1, 8, 10**6)},
     "match.node_weights": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
     "match.fold": {"SAFE_SUM": (5.0, float(2**62))},
     "match.parts": {

@@ -38,6 +38,10 @@ class Candidates:
         block: the block.
         context: the state of the running read: snapshot, parameters and budget.
         estimate: returns the estimated number of candidates of a variable.
+
+    Attributes:
+        narrowed: for each walk along which candidates were narrowed (see `narrow`), the number of nodes that it was
+            walked from.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Candidates:
         self._chosen: dict[str, tuple[Numbers, ...]] = {}
         self._own = dict(block.own_conditions)
         self._edges: dict[tuple[str, str, Side], int] = {}
+        self.narrowed: dict[tuple[str, str, ir.Step], int] = {}
         self._found_by = OperatorName.WHERE
 
     def tables(self, name: str) -> tuple[EntityTable, ...]:
@@ -135,6 +140,7 @@ class Candidates:
         found = copy(self)
         found._chosen = {**self._chosen, name: chosen}
         found._own = {name: (), **self._own}
+        found.narrowed = {}
         return found
 
     def fraction(self, name: str) -> float:

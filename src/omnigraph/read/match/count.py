@@ -8,30 +8,23 @@ variables. Each of these rows has a weight, the number of rows of the match that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from omnigraph.dataclass import dataclass
-from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Numbers, distinct_numbers
-from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
-from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import adjacencies, is_of_type, reversed_steps
+from omnigraph.read.match.expand import is_of_type
 from omnigraph.read.match.fold import Fold, FoldOverflowError
+from omnigraph.read.match.narrow import narrow
 from omnigraph.read.match.node_weights import Leaf, NodeWeights
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.match.row_counts import products, weighed
-from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.rows.frame import Frame
 
 MIN_REPLANNED_COST_EDGES = 20_000.0
 """If the estimated cost of a pipeline is lower than this, it is not planned again before it runs."""
-
-NARROW_RATIO = 8
-"""Candidates are narrowed along edges if at most one in `NARROW_RATIO` of them is expected to remain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,63 +153,3 @@ class Count:
             numbers = binding.numbers[is_of_type(binding, table.type_name)]
             candidates = candidates.only(name, (distinct_numbers(numbers, table.slots),))
         return match.with_candidates(self.rest.block, candidates)
-
-
-def narrow(leaves: Sequence[Leaf], rest: QueryBlock, candidates: Candidates, context: Context) -> None:
-    """If a variable has few candidates, remove the candidates of a neighbouring variable that have no edge to them.
-
-    Args:
-        leaves: variables that are counted, with their traversals.
-        rest: the block of the other variables.
-        candidates: the candidates of all variables.
-        context: the state of the running read: snapshot, parameters and budget.
-    """
-    counted = [leaf.expand for leaf in leaves if leaf.expand is not None]
-    expands = [e for e in (*counted, *rest.block.expands) if candidates.knows(e.left) and candidates.knows(e.right)]
-    todo = [(expand, forward) for expand in expands for forward in (True, False)]
-    while chosen := _next_narrowing(todo, candidates, context):
-        todo.remove(chosen)
-        expand, forward = chosen
-        (step,) = expand.steps if forward else reversed_steps(expand.steps)
-        (adjacency,) = adjacencies(context, step)
-        near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
-        (nodes,) = candidates.of(near)
-        _, places = adjacency.walk(nodes)
-        context.budget.spend(len(places))
-        candidates.narrow_to(far, distinct_numbers(adjacency.far(places), candidates.tables(far)[0].slots))
-        candidates.note_edges(expand, len(places))
-
-
-def _next_narrowing(
-    todo: Sequence[tuple[ir.Expand, bool]], candidates: Candidates, context: Context
-) -> tuple[ir.Expand, bool] | None:
-    """A traversal and the end to walk it from. Ends whose number of candidates is known come first."""
-    for is_estimated in (False, True):
-        for expand, forward in todo:
-            if _narrows(expand, forward, candidates, context, is_estimated=is_estimated):
-                return expand, forward
-    return None
-
-
-def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context, *, is_estimated: bool) -> bool:
-    """Whether to walk the edges of a traversal from one end, to remove candidates at the other end.
-
-    This is useful if the first end has few candidates, and few nodes are expected to be reached from them. With
-    `is_estimated`, the number of candidates of the first end may be an estimate.
-    """
-    near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
-    if expand.hops is not None or len(expand.steps) != 1 or expand.steps[0].direction is ir.Direction.BOTH:
-        return False
-    if near == far or not candidates.restricts(near):
-        return False
-    if len(candidates.tables(near)) != 1 or len(candidates.tables(far)) != 1:
-        return False
-    known = candidates.cheap_size(near)
-    if (known is None) is not is_estimated:
-        return False
-    (here,), (there,) = candidates.tables(near), candidates.tables(far)
-    edges = context.tables.edges(expand.steps[0].edge).count
-    chosen = candidates.estimated_size(near) if known is None else known
-    expected = chosen * max(edges / max(here.count, 1), 1.0)
-    size = candidates.cheap_size(far)
-    return expected * NARROW_RATIO < (there.count if size is None else size)

@@ -14,12 +14,13 @@ from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.block_value import BlockValueOf
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
-from omnigraph.read.match.count import Count, OptionalCount, narrow
+from omnigraph.read.match.count import Count, OptionalCount
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
 from omnigraph.read.match.meet import Meet
 from omnigraph.read.match.membership import Membership
+from omnigraph.read.match.narrow import narrow
 from omnigraph.read.match.node_weights import Leaf
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
