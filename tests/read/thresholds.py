@@ -116,6 +116,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_COST_PER_COUNTED_EDGE": (0.001, 16.0),
     },
     "shape.value_ranks": {"MAX_DIRECT_ROWS": (0, 512), "WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
+    "columns.distinct_values": {"MIN_ENTITIES": (0, 0, 4_096), "MAX_DISTINCT_VALUES": (0, 2, 4_096)},
     "columns.column_codes": {"WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
     "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},
     "search.entities": {"SLOTS_PER_ROW": (0, 8)},

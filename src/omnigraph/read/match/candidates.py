@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
+from omnigraph.read.columns.distinct_values import DistinctValues, distinct_values
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.context.context import Context
@@ -19,7 +20,7 @@ from omnigraph.read.match.key_lookup import selects_by_id
 from omnigraph.read.query.block import QueryBlock, Side, side_at
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.evaluate import is_true
-from omnigraph.read.rows.frame import Binding, Frame
+from omnigraph.read.rows.frame import Binding, Frame, true_rows
 
 SPARSE_RATIO = 16
 """Selects the method that converts the result of a condition from a mask to entity numbers.
@@ -105,16 +106,35 @@ class Candidates:
         """The given nodes that satisfy all conditions."""
         context = self._context
         context.budget.spend(len(numbers))
-        todo = list(conditions)
+        todo = _cheapest_first(conditions, table)
         while todo:
-            frame = Frame(len(numbers), {name: Binding((table,), numbers)}, searching=context.search)
             condition = todo.pop(0)
+            if len(numbers) == table.count and (values := _tested_values(condition, table)) is not None:
+                numbers = self._by_value(condition, name, table, values)
+                continue
+            frame = Frame(len(numbers), {name: Binding((table,), numbers)}, searching=context.search)
             mask = is_true(condition, frame, context.request)
             while todo and condition.range_property is not None and todo[0].range_property == condition.range_property:
                 # Both bounds of a range are evaluated on the same nodes, so that the values are read only once.
                 mask = pc.and_(mask, is_true(todo.pop(0), frame, context.request))
             numbers = _where(numbers, mask)
         return numbers
+
+    def _by_value(self, condition: Expression, name: str, table: EntityTable, values: DistinctValues) -> Numbers:
+        """All nodes that satisfy a condition. It is evaluated once for each distinct value of its property."""
+        (column,) = condition.columns
+        binding = Binding((table,), np.zeros(len(values.values), np.int64))
+        frame = Frame(len(values.values), {name: binding}, _columns={column: values.values})
+        kept = np.flatnonzero(true_rows(is_true(condition, frame, self._context.request)))
+        if len(kept) == 1:
+            found = values.codes == kept[0]
+        else:
+            allowed = np.zeros(len(values.values), bool)
+            allowed[kept] = True
+            found = allowed.take(values.codes)
+        if table.live is not None:
+            found &= table.live
+        return np.flatnonzero(found)
 
     def restricts(self, name: str) -> bool:
         """Whether some nodes of a variable are not candidates: because of its own conditions, or for another reason."""
@@ -233,6 +253,24 @@ class Candidates:
             mask[numbers] = True
             masks.append(mask)
         return masks
+
+
+def _cheapest_first(conditions: Sequence[Expression], table: EntityTable) -> list[Expression]:
+    """Conditions in an order in which tests of numbers come before tests of texts.
+
+    Only the tests of single values at the beginning are sorted, because other conditions can fail.
+    """
+    end = next((at for at, condition in enumerate(conditions) if not condition.is_value_test), len(conditions))
+    tests = sorted(conditions[:end], key=lambda condition: table.is_wide(condition.columns[0][1]))
+    return [*tests, *conditions[end:]]
+
+
+def _tested_values(condition: Expression, table: EntityTable) -> DistinctValues | None:
+    """The distinct values of the property that a condition tests; None if it cannot be evaluated on them."""
+    if not condition.is_value_test:
+        return None
+    (_, name) = condition.columns[0]
+    return distinct_values(table, name) if table.has_column(name) else None
 
 
 def _where(numbers: Numbers, mask: pa.BooleanArray) -> Numbers:

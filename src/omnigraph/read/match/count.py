@@ -15,6 +15,7 @@ import numpy as np
 from omnigraph.dataclass import dataclass
 from omnigraph.read.columns.numbers import Numbers, distinct_numbers
 from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.expand import is_of_type
 from omnigraph.read.match.fold import Fold, FoldOverflowError
 from omnigraph.read.match.narrow import narrow
@@ -117,6 +118,8 @@ class Count:
         candidates = match.candidates(self.rest.block)
         weights = NodeWeights(candidates, match.context, self.at_most, self.folds)
         narrow(self.leaves, self.rest.block, candidates, match.context)
+        if not self.folds and not self.optionals and self._is_empty(candidates):
+            return replace(self.rest.execute(start.part(0, 0), match), weight=None), np.zeros(0, np.int64)
         for each in self.optionals:
             weights.multiply(each.name, *each.count.count(match))
         for leaf in self.leaves:
@@ -137,6 +140,12 @@ class Count:
             frame, total = frame.filter(there), total[there]
         folded = weights.folded(frame, total)
         return (replace(frame, folded=folded) if folded else frame), total
+
+    def _is_empty(self, candidates: Candidates) -> bool:
+        """Whether a variable is known to have no candidates, so that the match has no rows."""
+        names = (*(leaf.name for leaf in self.leaves), *self.rest.block.nodes)
+        restricted = (name for name in names if candidates.knows(name) and candidates.restricts(name))
+        return any(candidates.is_chosen(name) and candidates.size(name) == 0 for name in restricted)
 
     def _weighed_input(self, start: Frame, weights: NodeWeights) -> Frame:
         """The input rows whose nodes have matches, multiplied by the weights of their nodes."""

@@ -93,12 +93,14 @@ def _next(todo: Sequence[_Walk], candidates: Candidates) -> _Walk | None:
     Variables whose number of candidates is known come first. For others, it is estimated.
     """
     possible = [walk for walk in todo if candidates.restricts(walk.near)]
+    sizes = {name: candidates.cheap_size(name) for walk in possible for name in (walk.near, walk.far)}
+    if 0 in sizes.values():
+        return None  # the match has no rows
     for is_known in (True, False):
         for walk in possible:
-            near = candidates.cheap_size(walk.near)
+            near, far = sizes[walk.near], sizes[walk.far]
             if (near is not None) is is_known and (near is None or candidates.narrowed.get(walk.key) != near):
                 expected = (candidates.estimated_size(walk.near) if near is None else near) * walk.degree
-                far = candidates.cheap_size(walk.far)
                 if expected * NARROW_RATIO < (walk.total if far is None else far):
                     return walk
     return None
