@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import BudgetExceededError
 from omnigraph.lang.query import ir
@@ -90,12 +92,15 @@ def _walks(expands: Sequence[ir.Expand], candidates: Candidates, context: Contex
 def _next(todo: Sequence[_Walk], candidates: Candidates) -> _Walk | None:
     """A walk whose first end has few candidates, and that is expected to reach few nodes.
 
-    Variables whose number of candidates is known come first. For others, it is estimated.
+    Variables whose number of candidates is known come first. For others, it is estimated. If a variable has no
+    candidates, no other variable keeps candidates either.
     """
     possible = [walk for walk in todo if candidates.restricts(walk.near)]
     sizes = {name: candidates.cheap_size(name) for walk in possible for name in (walk.near, walk.far)}
     if 0 in sizes.values():
-        return None  # the match has no rows
+        for name in {name for walk in todo for name in (walk.near, walk.far)}:
+            candidates.choose(name, np.zeros(0, np.int64))  # the match has no rows
+        return None
     for is_known in (True, False):
         for walk in possible:
             near, far = sizes[walk.near], sizes[walk.far]
