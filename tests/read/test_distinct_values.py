@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,7 @@ def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
         yield made
 
 
-CONDITIONS = {
+CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
     '$p.kind = "a"': lambda row: row["kind"] == "a",
     '$p.kind != "a"': lambda row: row["kind"] not in ("a", None),
     '"b" < $p.kind': lambda row: row["kind"] is not None and row["kind"] > "b",
@@ -42,7 +43,7 @@ CONDITIONS = {
     '$p.kind not in ["a"]': lambda row: row["kind"] not in ("a", None),
     "$p.kind is null": lambda row: row["kind"] is None,
     "$p.kind is not null": lambda row: row["kind"] is not None,
-    '$p.kind = "nowhere"': lambda row: False,
+    '$p.kind = "nowhere"': lambda _: False,
     '$p.status = "open"': lambda row: row["status"] == "open",
 }
 
