@@ -1,8 +1,9 @@
 """Transactions: several writes that become one commit, or nothing.
 
-The changes of queries are collected in memory, and later queries of the transaction see them. A read after a write, a
-load or very many rows need tables: then the changes are committed to the transaction branch, which only the transaction
-sees, and the next ones are collected on top of it.
+The changes of queries are collected in memory, and later queries of the transaction see them. The rows of plain inserts
+are built together, when a later step reads them or at the end. A read after a write, a load or very many rows need
+tables: then the changes are committed to the transaction branch, which only the transaction sees, and the next ones are
+collected on top of it.
 
 If the target branch has no new commits, the row changes are committed without another check: each step was checked when
 it ran. Otherwise a three-way merge combines the state at the start, the transaction and the branch, and all constraints
@@ -11,6 +12,7 @@ are checked on the result.
 
 # See docs/decisions/0145-transactions-merge-at-commit.md
 # See docs/decisions/0216-a-transaction-collects-its-changes.md
+# See docs/decisions/0280-plain-inserts-are-built-together.md
 
 from __future__ import annotations
 
@@ -41,11 +43,14 @@ from omnigraph.errors import (
     TransactionConflictError,
     TransactionEndedError,
 )
+from omnigraph.evaluate import bind
+from omnigraph.lang.query import ir
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge
 from omnigraph.merge.property_level import MergeLevel
 from omnigraph.write.changed_state import ChangedState
+from omnigraph.write.collected_inserts import CollectedInserts, PlainInsert, plain_insert
 from omnigraph.write.mutation import Mutation, MutationReceipt, staged_receipt
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
@@ -96,6 +101,7 @@ class OpenTransaction:
         self._is_open = False
         self.begun = recovered_view(session.store, self.branch)
         self._state = ChangedState(Snapshot(session.store, self.begun))
+        self._inserts = CollectedInserts()
         self.name: SystemBranch | None = None
         self.earlier = find_idempotent(self.begun, request.idempotency_key)
         if self.earlier is not None:
@@ -120,19 +126,45 @@ class OpenTransaction:
             ParameterError: a parameter is missing or of the wrong type.
             ConstraintError: the result would break a constraint of the schema.
         """
-        session = self._session
-        mutation = prepare.mutation(self.begun)  # no step changes the schema
-        prepared = mutation.prepare(self._state)
+        query = prepare.query(self.begun)  # no step changes the schema
+        insert = plain_insert(self._session.schemas.of(self.begun), query)
+        if insert is not None and self._collect(insert, prepare, query):
+            return MutationReceipt(self.branch, query.name, 1, 0, self._session.actor, None)
+        mutation = prepare.mutation(self.begun)
+        prepared = mutation.prepare(self._changes())
         self._state.apply(prepared.writes)
         self._mutations.append(mutation)
+        self._limit_memory()
+        return staged_receipt(self.branch, query.name, self._session.actor, prepared)
+
+    def _collect(self, insert: PlainInsert, prepare: PrepareMutation, query: ir.Query) -> bool:
+        """Collect the row of a plain insert. Returns False if a value may be wrong: then nothing is collected."""
+        row = insert.row(bind(query.params, prepare.params), prepare.now)
+        if row is None:
+            return False
+        if not self._inserts.add(insert, row):
+            self._changes()
+            self._inserts.add(insert, row)
+        if self._inserts.is_full or self._state.rows + self._inserts.rows > MOST_ROWS:
+            self._changes()
+            self._limit_memory()
+        return True
+
+    def _changes(self) -> ChangedState:
+        """The state with all changes. Builds the rows of collected inserts."""
+        if self._inserts.rows:
+            self._state.apply(self._inserts.take(self._state))
+        return self._state
+
+    def _limit_memory(self) -> None:
+        """Write the changes to the transaction branch if they take too much memory."""
         if self._state.rows > MOST_ROWS or self._state.size > memory_budget(None) // _SHARE:
             self.work()
-        return staged_receipt(self.branch, mutation.query.name, session.actor, prepared)
 
     def snapshot(self) -> Snapshot:
         """The state inside the transaction, with its own writes."""
         store = self._session.store
-        if self._state.is_changed or self._has_branch:
+        if self._changes().is_changed or self._has_branch:
             return Snapshot(store, store.capture(self.work()))
         return Snapshot(store, self.begun)
 
@@ -145,7 +177,7 @@ class OpenTransaction:
             transaction_branches.open_branch(store, self.name, self.begun)
             self._is_open = True
             self._held.close()  # the branch keeps its state from here on
-        if self._state.is_changed:
+        if self._changes().is_changed:
             request = WriteRequest(self.name, WriterKind.MUTATION, self._session.actor, healed=True)
             write_tables(self._session, request, lambda _: self._state.writes())
             self.collect_again()
@@ -193,7 +225,7 @@ class OpenTransaction:
                 raise TransactionConflictError(target.branch, conflicts, merged.total, begun.head.id, target.head.id)
             return Prepared(merge.writes(merged, target), matched=self._matched)
 
-        if not self._has_branch and not self._state.is_changed:
+        if not self._has_branch and not self._changes().is_changed:
             return None
         if self._has_branch and store.capture(self.work()).head.id == begun.head.id:
             return None
@@ -202,7 +234,7 @@ class OpenTransaction:
     def _net_writes(self) -> list[TableWrite]:
         """The writes that repeat the changes of the transaction on the state where it began."""
         if not self._has_branch:
-            return self._state.writes()
+            return self._changes().writes()
         store = self._session.store
         return _table_writes(store, store.capture(self.work()), self.begun)
 
