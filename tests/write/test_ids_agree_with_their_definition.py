@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ulid_transform import ulid_to_bytes
@@ -12,7 +13,7 @@ from ulid_transform import ulid_to_bytes
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.schema import entity_id
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
-from omnigraph.write.rows.identity import derived_ids, generated_ids
+from omnigraph.write.rows.identity import Ulids, derived_ids, generated_ids
 
 _VALUES: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.STRING: st.text(),
@@ -53,3 +54,13 @@ def test_generated_ids_are_ulids_of_the_current_time() -> None:
     assert all(len(ulid_to_bytes(text)) == 16 for text in ids)
     assert all(first[:10] <= text[:10] <= last[:10] for text in ids)
     assert generated_ids(0).to_pylist() == []
+
+
+@pytest.mark.parametrize("seed", [0, 31, (1 << 127) - 1, 0x0197_5E2B_1D2C_8FFF_FFFF_FFFF_FFFF_FFF0])
+def test_ids_one_by_one_are_those_of_one_call(seed: int) -> None:
+    """They increase by one from the seed, whose bit 63 is cleared."""
+    together, single = Ulids(seed), Ulids(seed)
+    ids = together.take(40).to_pylist()
+    assert [single.take(1)[0].as_py() for _ in range(40)] == ids
+    first = seed & ~(1 << 63)
+    assert [int.from_bytes(ulid_to_bytes(text)) for text in ids] == list(range(first, first + 40))

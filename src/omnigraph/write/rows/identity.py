@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from omnigraph.lang.schema import canonical_text
 from omnigraph.lang.types import Scalar, ValueType
 
-_CROCKFORD = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+_DIGITS = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_CROCKFORD = np.frombuffer(_DIGITS, np.uint8)
 _PART_BITS = 36
 """Number of bits of the counter in one part of the id range. The bits above it are the number of the part."""
 _SAFE_IN_JSON = r'^[^"\\\x00-\x1f\x7f]*$'
@@ -94,8 +95,9 @@ class Ulids:
         text = np.empty((count, 26), np.uint8)
         # The ids differ only in their last digits, so the other digits are computed once.
         changing = (first ^ (self._next - 1)).bit_length() // 5 + 1
-        text[:] = [_digit(self._high, low[:1], 25 - place)[0] for place in range(26)]
-        for place in range(changing):
+        whole = int(self._high) << 64 | first
+        text[:] = np.frombuffer(bytes(_DIGITS[whole >> shift & 31] for shift in range(125, -1, -5)), np.uint8)
+        for place in range(changing if count > 1 else 0):
             text[:, 25 - place] = _digit(self._high, low, place)
         offsets = np.arange(count + 1, dtype=np.int32) * 26
         return pa.Array.from_buffers(pa.utf8(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
