@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -335,6 +335,55 @@ def test_a_concurrent_change_of_the_same_rows_is_a_conflict(graph: Graph) -> Non
         ("Person", "ann", "divergent_update")
     ]
     assert ages(graph) == {"ann": 2, "bob": None, "cas": None}
+    assert left(graph) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "params", "type_name"),
+    [
+        ("age", {"name": "ann", "age": 1}, "Person"),
+        ("add", {"name": "dan"}, "Person"),
+        ("remove", {"name": "bob"}, "Person"),
+    ],
+)
+@pytest.mark.parametrize("reads", [False, True])
+def test_the_same_change_of_a_concurrent_commit_is_a_conflict(
+    graph: Graph, query: str, params: dict[str, object], type_name: str, reads: bool
+) -> None:
+    """Both have decided by the same state. One after the other, the second would have seen the change of the first."""
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, query, **params)
+            run(graph, query, **params)
+            if reads:
+                tx.snapshot()
+
+    with pytest.raises(TransactionConflictError) as raised:
+        block()
+    assert [(one.type_name, one.entity_id, one.kind.value) for one in raised.value.merge_conflicts] == [
+        (type_name, params["name"], "same_change")
+    ]
+    assert left(graph) == []
+
+
+def test_no_increment_of_a_counter_is_lost(graph: Graph) -> None:
+    run(graph, "age", name="ann", age=0)
+    threads, increments = 4, 3
+
+    def count(_: int) -> None:
+        done = 0
+        while done < increments:
+            with suppress(TransactionConflictError), graph.branch().transaction() as tx:
+                ann = tx.entity("Person", "ann")
+                assert ann is not None
+                assert isinstance(ann["age"], int)
+                run(tx, "age", name="ann", age=ann["age"] + 1)
+            done += tx.commit is not None
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(count, range(threads)))
+    assert ages(graph)["ann"] == threads * increments
     assert left(graph) == []
 
 

@@ -243,7 +243,18 @@ class OpenTransaction:
         store = session.store
         comparer, memory = LocalComparer(store.tables, budget), MemoryLimit(budget)
         view = store.capture(self.work())
-        return Merge(store, view, session.schemas, Choices(), comparer, memory, "the transaction", level=MergeLevel.ROW)
+        # Two transactions that both count a number up from 1 to 2 make the same change, and one of them must run again.
+        return Merge(
+            store,
+            view,
+            session.schemas,
+            Choices(),
+            comparer,
+            memory,
+            "the transaction",
+            level=MergeLevel.ROW,
+            exclusive=True,
+        )
 
     def _matched(self, state: Snapshot) -> list[tuple[str, pa.Array]]:
         return [found for mutation in self._mutations for found in mutation.matched(state)]

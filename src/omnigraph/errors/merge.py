@@ -26,6 +26,7 @@ class ConflictKind(StrEnum):
     UNIQUE_VIOLATION = "unique_violation"
     CARDINALITY_VIOLATION = "cardinality_violation"
     VALUE_CONSTRAINT_VIOLATION = "value_constraint_violation"
+    SAME_CHANGE = "same_change"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class Verdict(IntEnum):
     """The source deleted it and the target changed it."""
     DELETED_BY_TARGET = 7
     """The target deleted it and the source changed it."""
+    SAME_CHANGE = 8
+    """Both sides made the same change. Only a conflict if each entity may be changed by one side alone."""
 
     @property
     def is_conflict(self) -> bool:
@@ -85,6 +87,7 @@ def classify(
     *,
     unknown: bool = False,
     taken: Taken | None = None,
+    exclusive: bool = False,
 ) -> pa.Table:
     """Compare some rows of a table by id.
 
@@ -95,6 +98,7 @@ def classify(
         undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
         unknown: whether the base values of all rows are unknown.
         taken: the rows of the source as the merge takes them, if it has another schema.
+        exclusive: whether an entity that both sides changed is a conflict, even if they made the same change.
 
     Returns:
         One row per entity that does not stay as in the target: the row of the source (only the id if the source has
@@ -133,6 +137,8 @@ def classify(
     verdicts[conflicting & in_base & in_source & in_target] = Verdict.DIVERGENT_UPDATE
     verdicts[conflicting & in_base & ~in_source] = Verdict.DELETED_BY_SOURCE
     verdicts[conflicting & in_base & ~in_target] = Verdict.DELETED_BY_TARGET
+    if exclusive:
+        verdicts[sides_equal & ~(source_unchanged | target_unchanged)] = Verdict.SAME_CHANGE
     chosen = np.flatnonzero(verdicts)
     answer = _answer(taken_rows, sides[2], ids, verdicts[chosen], [place[chosen] for place in places], chosen)
     return answer.append_column(UNDECIDED, pa.array(undecided_base[chosen]))

@@ -333,7 +333,8 @@ def compare_sides(versions: Versions, sides: Sides, choice: Choice) -> Resolved:
         base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
     rows = base, source, target
     taken = versions.taken(source, target)
-    return compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown, taken=taken)
+    unknown, exclusive = versions.unknown, versions.exclusive
+    return compare_rows(*rows, choice, versions.groups, undecided, unknown=unknown, taken=taken, exclusive=exclusive)
 
 
 def rows_write(tables: TableStorage, compared: Compared, target: Manifest, models: Models) -> TableWrite:

@@ -78,6 +78,8 @@ class Conflicts:
 
     def _describe(self, verdict: Verdict, differing: list[str], *, undecided: bool) -> tuple[ConflictKind, str]:
         source, target = self._source, self._target
+        if verdict is Verdict.SAME_CHANGE:
+            return ConflictKind.SAME_CHANGE, f"'{source}' and '{target}' have made the same change"
         where = f"differ in {', '.join(differing)}"
         if verdict in (Verdict.DIVERGENT_INSERT, Verdict.DIVERGENT_UPDATE):
             made = verdict is Verdict.DIVERGENT_INSERT

@@ -109,6 +109,7 @@ class Merge:
         restoring: whether the merge undoes a commit. Then a deleted edge is restored only if both of its nodes exist.
         level: the merge level (row or property) for all types; by default, the schema of the target sets it.
         complete: whether to list all entities with conflicts in `Merged.conflicting`.
+        exclusive: whether an entity that both sides changed is a conflict, even if they made the same change.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Merge:
         restoring: bool = False,
         level: MergeLevel | None = None,
         complete: bool = False,
+        exclusive: bool = False,
     ) -> None:
         self._name = name or source.branch
         self._store = store
@@ -137,6 +139,7 @@ class Merge:
         """The value of `now()` in defaults, in milliseconds."""
         self._level = level
         self._complete = complete
+        self._exclusive = exclusive
 
     @property
     def engine(self) -> str:
@@ -327,7 +330,14 @@ class _Comparison:
         states = self._base, State(self._source), target
         levels = merge._levels(target)
         comparison = ThreeWay(
-            self._tables, comparer, *states, levels, self.alignment, complete=merge._complete, budget=budget
+            self._tables,
+            comparer,
+            *states,
+            levels,
+            self.alignment,
+            complete=merge._complete,
+            exclusive=merge._exclusive,
+            budget=budget,
         )
         found = comparison.compare(self._choices, self._accepted)
         if found.incompatible:

@@ -101,6 +101,7 @@ def compare_rows(
     *,
     unknown: bool = False,
     taken: Taken | None = None,
+    exclusive: bool = False,
 ) -> Resolved:
     """Compare some rows of a table by id, and resolve the conflicts for which there is a choice.
 
@@ -113,8 +114,9 @@ def compare_rows(
         undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
         unknown: whether the base values of all rows are unknown.
         taken: the rows of the source as the merge takes them, if the source lacks columns.
+        exclusive: whether an entity that both sides changed is a conflict, even if they made the same change.
     """
-    answer = classify(base, source, target, undecided, unknown=unknown, taken=taken)
+    answer = classify(base, source, target, undecided, unknown=unknown, taken=taken, exclusive=exclusive)
     if groups is None:
         return resolved(answer, choice)
     divergent = (answer[VERDICT].to_numpy() == Verdict.DIVERGENT_UPDATE) & ~_mask(answer[UNDECIDED])

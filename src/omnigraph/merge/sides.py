@@ -86,6 +86,7 @@ class Versions:
         fill: values for these columns.
         changed_left_out: those of the separate ids that the source has changed, or may have changed, in columns that
             the target lacks.
+        exclusive: whether an entity that both sides changed is a conflict, even if they made the same change.
     """
 
     key: str
@@ -101,6 +102,7 @@ class Versions:
     lacking: Lacking = NO_LACKING
     fill: Fill = field(default_factory=Fill)
     changed_left_out: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
+    exclusive: bool = False
 
     def completed(self, base: pa.Table, source: pa.Table, target: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Rows of the three versions, with values in the columns that a version lacks."""

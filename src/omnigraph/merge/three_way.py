@@ -55,6 +55,7 @@ class ThreeWay:
         levels: the merge level (row or property) of each type; by default whole rows are merged.
         alignment: converts rows to the schema of the target; None if all versions have the same schema.
         complete: whether to list all conflicts, and all rows with all columns.
+        exclusive: whether an entity that both sides changed is a conflict, even if they made the same change.
         budget: bytes of rows that stay in memory.
     """
 
@@ -69,6 +70,7 @@ class ThreeWay:
         alignment: Alignment | None = None,
         *,
         complete: bool = False,
+        exclusive: bool = False,
         budget: int = DEFAULT_BUDGET,
     ) -> None:
         self._tables = tables
@@ -79,6 +81,7 @@ class ThreeWay:
         self._levels = levels
         self._alignment = alignment
         self._complete = complete
+        self._exclusive = exclusive
         self._budget = budget
 
     def compare(self, choices: Choices, accepted: AcceptedSchema) -> Tables:
@@ -142,7 +145,9 @@ class ThreeWay:
         schema = columns.schema(schemas[0])
         groups = None if self._levels is None else self._levels.groups(key, compared(schema.empty_table()))
         refs = base, pin.ref, target.ref
-        versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._complete, groups)
+        versions = Versions(
+            key, *refs, columns, schema, separate_ids, unknown, self._complete, groups, exclusive=self._exclusive
+        )
         if self._alignment is None:
             return versions
         if before is not None and not unknown and self._alignment.lacking(before.ref, *refs[1:])[0]:
@@ -215,9 +220,12 @@ class ThreeWay:
             if len(unclear):
                 base = base.filter(pc.invert(pc.is_in(base["id"], value_set=unclear)))
             both = pa.concat_arrays([undecided, unclear])
-            rows = base, source, target
-            taken = versions.taken(source, target)
-            collected.add(compare_rows(*rows, choice, versions.groups, both, unknown=versions.unknown, taken=taken))
+            rows, unknown = (base, source, target), versions.unknown
+            taken, exclusive = versions.taken(source, target), versions.exclusive
+            found = compare_rows(
+                *rows, choice, versions.groups, both, unknown=unknown, taken=taken, exclusive=exclusive
+            )
+            collected.add(found)
         return collected.compared()
 
 
