@@ -408,6 +408,19 @@ def test_a_key_is_used_once_in_a_group(graph: Graph) -> None:
     assert len(list(graph.log("P", "p"))) == 1
 
 
+def test_a_request_that_waits_has_the_parameters_that_its_key_stands_for(graph: Graph) -> None:
+    """The caller uses the same dictionary for its next request, on another thread."""
+    params = {"name": "p", "age": 1}
+    thread = Thread(target=partial(graph.mutate, PUT, params, idempotency_key="key"))
+    with turn_taken(graph) as waiting:
+        thread.start()
+        until(lambda: len(waiting) == 1)
+        params["name"] = "q"
+    thread.join(PATIENCE)
+    assert graph.mutate(PUT, {"name": "p", "age": 1}, idempotency_key="key").affected_nodes == 1
+    assert names(graph) == ["a", "b", "c", "p"]
+
+
 def test_a_repeated_request_is_answered_beside_new_members(graph: Graph) -> None:
     first = graph.mutate(PUT, {"name": "p", "age": 1}, idempotency_key="key")
     writes = [mutation(graph, PUT, "key", name="p", age=1), mutation(graph, PUT, name="q", age=1)]

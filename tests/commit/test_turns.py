@@ -5,6 +5,8 @@ The writes here have a message, so that each of them is a commit of its own.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.commit.together import together, turn_taken
+from tests.patience import PATIENCE
 
 import omnigraph
 from omnigraph.commit import attempts
@@ -79,6 +82,49 @@ def test_a_write_inside_the_preparation_of_another_does_not_wait_for_itself(
     monkeypatch.setattr(attempts._Write, "_staged", staged_later)
     graph.mutate(ADD, {"name": "outer"}, timeout=5)
     assert names(graph) == ["inner", "outer"]
+
+
+# Forks
+
+
+_FORKS = """
+import os, sys, threading, time, traceback
+import omnigraph
+from omnigraph.commit.process_locks import branch_lock
+
+place, held, add = sys.argv[1:]
+graph = omnigraph.open(place)
+os.environ["OMNIGRAPH_FAILPOINT"] = f"captured=hold:{held}"
+writer = threading.Thread(target=graph.mutate, args=(add, {"name": "parent"}))
+writer.start()
+while not os.path.exists(held):
+    time.sleep(0.01)
+del os.environ["OMNIGRAPH_FAILPOINT"]
+lock = branch_lock(graph.session.store.objects.uri.identity, "main")
+assert lock.acquire(0)
+child = os.fork()
+if child == 0:
+    try:
+        with omnigraph.open(place) as own:
+            own.mutate(add, {"name": "child"}, timeout=10)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(3)
+    os._exit(0)
+ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+lock.release()
+os.remove(held)
+writer.join()
+sys.exit(ended)
+"""
+
+
+def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent(graph: Graph, tmp_path: Path) -> None:
+    """One thread of the parent has the turn, another waits for the lease. Neither exists in the child."""
+    command = [sys.executable, "-c", _FORKS, graph.uri, str(tmp_path / "held"), ADD]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert names(graph) == ["child", "parent"]
 
 
 # Interrupts (Ctrl-C)

@@ -6,6 +6,7 @@ many threads it has, and many threads of a process do not delay other processes 
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from threading import Event, Lock
 
@@ -56,6 +57,16 @@ class FairLock:
 
 _GATES: dict[tuple[str, str], FairLock] = {}
 _REGISTRY = Lock()
+
+
+def _forget() -> None:
+    """Forget all locks in a forked process: the threads that hold them stay in the parent."""
+    global _REGISTRY
+    _REGISTRY = Lock()
+    _GATES.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def branch_lock(root_identity: str, branch: str) -> FairLock:

@@ -15,6 +15,7 @@ others, and only wait for the lease.
 from __future__ import annotations
 
 import copy
+import os
 import threading
 import time
 from collections import deque
@@ -277,6 +278,17 @@ def _copy(error: Exception) -> Exception:
 
 _QUEUES: dict[tuple[str, str], WriterQueue] = {}
 _REGISTRY = threading.Lock()
+
+
+def _forget() -> None:
+    """Forget all queues in a forked process: the threads that have or wait for a turn stay in the parent."""
+    global _REGISTRY
+    _REGISTRY = threading.Lock()
+    _QUEUES.clear()
+    _own.__dict__.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def queue_of(root_identity: str, branch: str) -> WriterQueue:

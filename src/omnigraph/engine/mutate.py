@@ -57,7 +57,8 @@ def prepare_mutation(session: Session, request: MutateRequest) -> PrepareMutatio
     """
     text, params = query_text(request.text), {} if request.params is None else request.params
     _check_params(params)
-    return PrepareMutation(session, text, request.name, params, time.time_ns() // 1_000_000)
+    # A copy: the write may wait for its turn, and must be the one that its idempotency key stands for.
+    return PrepareMutation(session, text, request.name, dict(params), time.time_ns() // 1_000_000)
 
 
 def _check_params(params: object) -> None:
