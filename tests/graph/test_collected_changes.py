@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit import transaction_branches
+from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.engine import transaction
 from omnigraph.errors import (
     ConstraintError,
     KeyConflictError,
     OmnigraphError,
+    StorageError,
+    StorageErrorKind,
     TransactionConflictError,
     TransactionEndedError,
 )
@@ -260,6 +264,46 @@ def test_a_transaction_that_was_removed_as_abandoned_commits_nothing(graph: Grap
     with pytest.raises(TransactionEndedError, match="expired"):
         block()
     assert [row[0] for row in contents(graph)["node:Person"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("point", [Failpoint.PUBLISHED, Failpoint.SIDECAR_REMOVED])
+@pytest.mark.parametrize("step", ["read", "load"])
+def test_a_step_that_failed_after_its_commit_is_not_written_again(graph: Graph, point: Failpoint, step: str) -> None:
+    """The caller handles the error and goes on."""
+    before = contents(graph)
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "met", p="a", q="b")
+            tx.snapshot()
+            if step == "read":
+                run(tx, "met", p="a", q="c")
+            with armed(point), pytest.raises(FailpointError):
+                _ = tx.snapshot() if step == "read" else tx.load({"City": pa.table({"name": ["new"]})}, mode="append")
+            run(tx, "put", p="last", m=None, n=1)
+
+    with pytest.raises(TransactionEndedError, match="outcome is unknown"):
+        block()
+    assert contents(graph) == before
+    assert graph.verify().total == 0
+
+
+def test_a_query_whose_collected_changes_cannot_be_written_changes_nothing(
+    graph: Graph, thresholds: Thresholds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thresholds(transaction, MOST_ROWS=2)
+    with graph.branch().transaction() as tx:
+        for number in range(3):
+            run(tx, "put", p=f"n{number}", m=None, n=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(transaction_branches, "open_branch", _refuse)
+            assert run(tx, "put", p="refused", m=None, n=1) is StorageError
+        run(tx, "put", p="last", m=None, n=1)
+    assert [row[0] for row in contents(graph)["node:Person"]] == ["a", "b", "c", "last", "n0", "n1", "n2"]
+
+
+def _refuse(*_: object) -> None:
+    raise StorageError("no answer", kind=StorageErrorKind.TRANSIENT, uri="memory://")
 
 
 def test_many_rows_go_to_the_branch(graph: Graph, thresholds: Thresholds) -> None:

@@ -102,6 +102,8 @@ class OpenTransaction:
         self.begun = recovered_view(session.store, self.branch)
         self._state = ChangedState(Snapshot(session.store, self.begun))
         self._inserts = CollectedInserts()
+        self._on = self.begun.head.id
+        """The commit on which changes are collected."""
         self.name: SystemBranch | None = None
         self.earlier = find_idempotent(self.begun, request.idempotency_key)
         if self.earlier is not None:
@@ -126,6 +128,8 @@ class OpenTransaction:
             ParameterError: a parameter is missing or of the wrong type.
             ConstraintError: the result would break a constraint of the schema.
         """
+        if self._state.rows + self._inserts.rows > MOST_ROWS or self._state.size > memory_budget(None) // _SHARE:
+            self.work()  # before this query, so that an error means that the query has changed nothing
         query = prepare.query(self.begun)  # no step changes the schema
         insert = plain_insert(self._session.schemas.of(self.begun), query)
         if insert is not None and self._collect(insert, prepare, query):
@@ -134,7 +138,6 @@ class OpenTransaction:
         prepared = mutation.prepare(self._changes())
         self._state.apply(prepared.writes)
         self._mutations.append(mutation)
-        self._limit_memory()
         return staged_receipt(self.branch, query.name, self._session.actor, prepared)
 
     def _collect(self, insert: PlainInsert, prepare: PrepareMutation, query: ir.Query) -> bool:
@@ -142,12 +145,11 @@ class OpenTransaction:
         row = insert.row(bind(query.params, prepare.params), prepare.now)
         if row is None:
             return False
+        if self._inserts.is_full:
+            self._changes()
         if not self._inserts.add(insert, row):
             self._changes()
             self._inserts.add(insert, row)
-        if self._inserts.is_full or self._state.rows + self._inserts.rows > MOST_ROWS:
-            self._changes()
-            self._limit_memory()
         return True
 
     def _changes(self) -> ChangedState:
@@ -155,11 +157,6 @@ class OpenTransaction:
         if self._inserts.rows:
             self._state.apply(self._inserts.take(self._state))
         return self._state
-
-    def _limit_memory(self) -> None:
-        """Write the changes to the transaction branch if they take too much memory."""
-        if self._state.rows > MOST_ROWS or self._state.size > memory_budget(None) // _SHARE:
-            self.work()
 
     def snapshot(self) -> Snapshot:
         """The state inside the transaction, with its own writes."""
@@ -169,7 +166,11 @@ class OpenTransaction:
         return Snapshot(store, self.begun)
 
     def work(self) -> SystemBranch:
-        """The transaction branch, with all changes. Creates it and writes the collected changes, if necessary."""
+        """The transaction branch, with all changes. Creates it and writes the collected changes, if necessary.
+
+        Raises:
+            TransactionEndedError: an earlier step failed after it had changed the branch.
+        """
         store = self._session.store
         assert self.name is not None
         if not self._is_open:
@@ -179,15 +180,35 @@ class OpenTransaction:
             self._held.close()  # the branch keeps its state from here on
         if self._changes().is_changed:
             request = WriteRequest(self.name, WriterKind.MUTATION, self._session.actor, healed=True)
-            write_tables(self._session, request, lambda _: self._state.writes())
+            write_tables(self._session, request, self._collected)
             self.collect_again()
+        else:
+            self._check_branch(store.capture(self.name))
         return self.name
+
+    def _collected(self, view: Manifest) -> Prepared:
+        """The collected changes, for the transaction branch."""
+        self._check_branch(view)
+        return Prepared(self._state.writes(), on_head=True)
+
+    def _check_branch(self, view: Manifest) -> None:
+        """Check that only steps that succeeded have changed the transaction branch.
+
+        A write can fail after its commit, for example if the answer of the storage is lost. If the caller handles the
+        error and goes on, its rows must not be written again.
+        """
+        if view.head.id != self._on:
+            raise TransactionEndedError(
+                "an earlier step of the transaction failed, and its outcome is unknown",
+                hint="run the whole block again",
+            )
 
     def collect_again(self) -> None:
         """Collect the next changes on top of the transaction branch. Call it after a write to the branch."""
         assert self.name is not None
         store = self._session.store
-        self._state = ChangedState(Snapshot(store, store.capture(self.name)))
+        view = store.capture(self.name)
+        self._state, self._on = ChangedState(Snapshot(store, view)), view.head.id
 
     def commit(self) -> Commit | None:
         """Commit the changes to the branch. Return None if there are none.
