@@ -78,6 +78,16 @@ def test_each_row_gets_the_verdict_of_the_three_way_rule(rule: tuple[Any, Any, A
         assert found[DIFFERS].to_pylist() == [[0] if both else []]
 
 
+@pytest.mark.parametrize(("rule", "verdict"), RULES.items())
+def test_the_same_change_is_a_conflict_if_one_side_alone_may_change_a_row(
+    rule: tuple[Any, Any, Any], verdict: Verdict | None
+) -> None:
+    base, source, target = rule
+    found = classify(*(_table({} if value is None else {"a": value}) for value in rule), exclusive=True)
+    expected = Verdict.SAME_CHANGE if source == target != base else verdict
+    assert found[VERDICT].to_pylist() == ([] if expected is None else [expected])
+
+
 def test_a_conflict_names_the_columns_that_differ() -> None:
     base = pa.table({"id": ["a"], "x": [1], "y": [1], "z": [1]})
     source = pa.table({"id": ["a"], "x": [2], "y": [2], "z": [1]})
@@ -92,17 +102,19 @@ def _random(random: Random, ids: int) -> pa.Table:
     return _table({name: rows[name] for name in names})
 
 
+@pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 7])
-def test_a_comparison_in_parts_equals_the_whole_comparison(parts: int) -> None:
+def test_a_comparison_in_parts_equals_the_whole_comparison(parts: int, exclusive: bool) -> None:
     random = Random(parts)
     sides = [_random(random, 500) for _ in range(3)]
-    whole = classify(*sides)
+    whole = classify(*sides, exclusive=exclusive)
     found = []
     for part in range(parts):
         of_part = [side.filter(pa.array(digests([side["id"]]) % np.uint64(parts) == part)) for side in sides]
-        found.append(classify(*of_part))
+        found.append(classify(*of_part, exclusive=exclusive))
     assert pa.concat_tables(found).sort_by("id") == whole.sort_by("id").combine_chunks()
-    assert {Verdict(v) for v in whole[VERDICT].to_pylist()} == set(Verdict), "all of them are met"
+    possible = set(Verdict) if exclusive else set(Verdict) - {Verdict.SAME_CHANGE}
+    assert {Verdict(v) for v in whole[VERDICT].to_pylist()} == possible, "all of them are met"
 
 
 def test_an_unchanged_side_gives_no_conflicts() -> None:
