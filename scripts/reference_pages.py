@@ -28,20 +28,20 @@ WIDTH = 100
 SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 
 
-def pages() -> dict[Path, str]:
-    """Every generated page with its text."""
+def pages() -> dict[Path, Callable[[], str]]:
+    """Every generated page with the function that makes its text."""
     reference = ROOT / "docs" / "reference"
     return {
-        reference / "settings.md": settings_page(),
-        reference / "cli.md": cli_page(),
-        reference / "python.md": python_page(),
+        reference / "settings.md": settings_page,
+        reference / "cli.md": cli_page,
+        reference / "python.md": python_page,
     }
 
 
 def main() -> int:
     """Write the pages."""
     for path, text in pages().items():
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text(), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
     return 0
 
@@ -74,7 +74,10 @@ def _readers() -> dict[str, set[str]]:
     """The packages that import each setting."""
     found: dict[str, set[str]] = {}
     for module in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        text = module.read_text(encoding="utf-8")
+        if "omnigraph.settings" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and node.module == "omnigraph.settings":
                 package = module.relative_to(ROOT / "src" / "omnigraph").parts[0].removesuffix(".py")
                 for name in _imported_settings(node):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -14,13 +15,15 @@ from omnigraph import settings
 PAGES = reference_pages.pages()
 
 
+@cache
+def text(name: str) -> str:
+    """The generated text of a page. It is not made when the tests are collected, which every test process does."""
+    return next(page() for path, page in PAGES.items() if path.name == name)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_reference_page_is_up_to_date(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == PAGES[path], "run scripts/reference_pages.py"
-
-
-def text(name: str) -> str:
-    return next(page for path, page in PAGES.items() if path.name == name)
+    assert path.read_text(encoding="utf-8") == text(path.name), "run scripts/reference_pages.py"
 
 
 def test_every_setting_has_a_row() -> None:
