@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.s3_server import S3Root, S3Server, running
+from tests.temporary_files import empty, keep_in_memory
 from tests.thresholds import Thresholds
 
 from omnigraph import testing
@@ -24,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 # Tests start hundreds of Python processes. With cached bytecode, each of them starts about three times faster.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+keep_in_memory()
 
 # Tests that need durable files set this to 1 themselves.
 os.environ["OMNIGRAPH_FSYNC"] = "0"
@@ -99,6 +103,26 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty directory for one test. Its files are removed if the test passes: they may be in memory."""
+    path = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
+    yield path
+    if _FAILED not in request.node.stash:
+        empty(path)
 
 
 @pytest.fixture(scope="session", autouse=True)
