@@ -59,6 +59,13 @@ class Merging:
             del left[name][gone]
         return {**SEED, **left}
 
+    @property
+    def _deletes(self) -> str:
+        """A query that deletes one entity of each type."""
+        wheres = {name: 'from = "2"' if name in EDGES else 'k = "3"' for name in self.types}
+        deletes = " ".join(f"delete {name} where {where}" for name, where in wheres.items())
+        return f"query q() {{ {deletes} }}"
+
     def prepare(self, graph: Graph) -> None:
         graph.branches.create("side")
         rows = {}
@@ -66,9 +73,7 @@ class Merging:
             key = {"from": ["1"], "to": ["1"]} if name in EDGES else {"k": ["1"]}
             rows[name] = pa.table({**key, "n": [7]})
         graph.load(rows, mode="merge", branch="side")
-        for name in self.types:
-            where = "from = '2'" if name in EDGES else "k = '3'"
-            graph.mutate(f"query q() {{ delete {name} where {where} }}".replace("'", '"'), branch="side")
+        graph.mutate(self._deletes, branch="side")
         # The target gets a commit without a net change, so that none of its tables is ahead of the others.
         if self.forks:
             graph.branches.create("dev")
@@ -130,9 +135,7 @@ class Picking(Merging):
                 key = {"from": ["1"], "to": ["1"]} if name in EDGES else {"k": ["1"]}
                 rows[name] = pa.table({**key, "n": [7]})
             tx.load(rows, mode="merge")
-            for name in self.types:
-                where = "from = '2'" if name in EDGES else "k = '3'"
-                tx.mutate(f"query q() {{ delete {name} where {where} }}".replace("'", '"'))
+            tx.mutate(self._deletes)
         if self.forks:
             graph.branches.create("dev")
         # A later commit without a net change.
