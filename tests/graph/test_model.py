@@ -660,12 +660,12 @@ def test_a_few_random_operations_on_files_agree_with_the_model() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("graphs", [50, pytest.param(1_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("graphs", [30, pytest.param(1_000, marks=pytest.mark.soak)])
 def test_many_random_operations_in_memory_agree_with_the_model(graphs: int) -> None:
     tour(GraphMachine, graphs=graphs, steps=60)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("graphs", [20, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("graphs", [10, pytest.param(200, marks=pytest.mark.soak)])
 def test_many_random_operations_on_files_agree_with_the_model(graphs: int) -> None:
     tour(LocalGraphMachine, graphs=graphs, steps=50)

@@ -46,9 +46,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 ALGORITHMS: dict[str, Callable[[Analysis], Outcome]] = {
-    "pagerank": lambda analysis: analysis.pagerank(iterations=4, tolerance=0),
+    "pagerank": lambda analysis: analysis.pagerank(iterations=2, tolerance=0),
     "components": lambda analysis: analysis.components(),
-    "labels": lambda analysis: analysis.labels(iterations=3),
+    "labels": lambda analysis: analysis.labels(iterations=2),
     "triangles": lambda analysis: analysis.triangles(),
     "paths": lambda analysis: analysis.shortest_paths(["A:n0", "B:n3"]),
     "paths by weight": lambda analysis: analysis.shortest_paths("B:n3", direction="both"),

@@ -1,6 +1,6 @@
 """Every read gives the rows of the oracle, in its order: random schemas, graphs and queries over the whole language.
 
-A pair is a query and a state of a graph. A developer's run tries 300 pairs, CI (if `CI` is set) 6,000,
+A pair is a query and a state of a graph. A developer's run tries 300 pairs, CI (if `CI` is set) 4,000,
 `make soak` 400,000. `OMNIGRAPH_PAIRS=<number>` sets the number of pairs, `OMNIGRAPH_SEED=<number>` the first world. A
 disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>` runs only these.
 """
@@ -48,7 +48,7 @@ from omnigraph.read.search import word_store
 from omnigraph.read.topology import topologies
 
 NOW = 1_773_480_600_123
-PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (6_000 if os.environ.get("CI") else 300))
+PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (4_000 if os.environ.get("CI") else 300))
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 QUERY = os.environ.get("OMNIGRAPH_QUERY")
 SHARES = 8

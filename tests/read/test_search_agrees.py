@@ -1,7 +1,7 @@
 """Searches agree with the oracle: random searches in random matches, without an index, with a partial and a full one.
 
 A pair is a query and a state of a graph. The three states of a library hold the same rows, and only their indexes
-differ. A developer's run tries 120 pairs, CI (if `CI` is set) 800, `make soak` 20,000.
+differ. A developer's run tries 120 pairs, CI (if `CI` is set) 500, `make soak` 20,000.
 `OMNIGRAPH_SEARCHES=<number>` sets the number of pairs, `OMNIGRAPH_SEED=<number>` the first library.
 """
 
@@ -31,7 +31,7 @@ from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import Catalog, compile_schema
 from omnigraph.upkeep.indexes import ensure_indexes
 
-PAIRS = int(os.environ.get("OMNIGRAPH_SEARCHES") or (800 if os.environ.get("CI") else 120))
+PAIRS = int(os.environ.get("OMNIGRAPH_SEARCHES") or (500 if os.environ.get("CI") else 120))
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 SHARES = 4
 """The number of tests among which the pairs are divided; they may run in parallel."""
