@@ -34,6 +34,7 @@ def groups() -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in lines}
 
 
+@cache
 def imported(folder: str) -> dict[str, str]:
     """The distributions that the modules of a directory import, each with one of the modules."""
     found: dict[str, str] = {}
