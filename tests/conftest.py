@@ -106,6 +106,7 @@ def pytest_unconfigure() -> None:
 
 
 _FAILED = pytest.StashKey[bool]()
+_DIRECTORY = pytest.StashKey[Path]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,13 +117,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Remove the files of a test that passed, after all its fixtures have ended: they may be in memory."""
+    yield
+    if _FAILED not in item.stash and (directory := item.stash.get(_DIRECTORY, None)) is not None:
+        empty(directory)
+
+
 @pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty directory for one test. Its files are removed if the test passes: they may be in memory."""
-    path = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
-    yield path
-    if _FAILED not in request.node.stash:
-        empty(path)
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty directory for one test."""
+    made = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
+    request.node.stash[_DIRECTORY] = made
+    return made
 
 
 @pytest.fixture(scope="session", autouse=True)
