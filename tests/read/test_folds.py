@@ -172,3 +172,7 @@ def test_a_sum_that_may_not_fit_is_computed_from_rows(tmp_path: Path) -> None:
         with thresholds(planner, **ALWAYS):
             assert "fold $b.x" in str(graph.explain(text))
             assert answer(graph, text) == expected
+            # The rows were produced, so the plan that ran has no fold.
+            analyzed = str(graph.explain(text, analyze=True))
+        assert "fold" not in analyzed
+        assert "expand $a to $b" in analyzed

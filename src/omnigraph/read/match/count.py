@@ -100,6 +100,8 @@ class Count:
         with trace.step(self.name, self.text) as entry:
             frame, weights = self._execute(match)
         entry.reason = self.reason
+        if self.unfolded is not None and not frame.folded:
+            entry.text, entry.reason = self.unfolded.text, "a sum may not fit 64 bits, so its argument has rows"
         entry.rows, entry.size = frame.count, frame.nbytes + weights.nbytes
         return frame, weights
 
