@@ -240,12 +240,16 @@ class ExpressionParser(Cursor):
     def _aggregate(self, name: str, start: int) -> ast.Aggregate:
         if self.accept("*"):
             if name != "count":
-                raise self.error(f"only count takes *: {name}(*) has no meaning", span=self.span_from(start))
+                hint = f"name a property: {name}($v.…)"
+                raise self.error(f"only count takes *: {name}(*) has no meaning", span=self.span_from(start), hint=hint)
             self.expect(")")
             return ast.Aggregate(name, None, False, self.span_from(start))
         distinct = self.at_word("distinct") and self.kinds[self.i + 1] != ")"
         if distinct:
             self.i += 1
+        if name == "count" and self.kinds[self.i] in (")", "*"):
+            hint = "count(distinct $v) counts different nodes" if distinct else "count(*) counts rows"
+            raise self.unexpected("a value or an expression", hint=hint)
         arg = self.expression()
         self.expect(")")
         return ast.Aggregate(name, arg, distinct, self.span_from(start))

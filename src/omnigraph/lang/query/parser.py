@@ -23,6 +23,9 @@ _OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
 _OTHER_STATEMENTS = {"upsert": "insert", "set": "update"}
 """Names of statements in other languages."""
 
+_AFTER_RETURN = {"skip": "write 'offset'", "with": "'with' ends a stage, so it precedes 'return'"}
+"""Hints for words that cannot follow `return`."""
+
 COMMENTS = "comments begin with // or are enclosed in /* */"
 
 _STATEMENTS = ("insert", "create", "merge", "update", "delete")
@@ -174,7 +177,9 @@ class QueryParser(ExpressionParser):
             return self._read()
         if self.kinds[self.i] == "name" and self.texts[self.i] in _STATEMENTS:
             return self._write()
-        raise self.unexpected("'match' or a statement", words=["match", *_STATEMENTS], hint=self._other_statement())
+        stage = "a query begins with 'match { … }'" if self.at_word("with") or self.at_word("return") else None
+        hint = stage or self._other_statement()
+        raise self.unexpected("'match' or a statement", words=["match", *_STATEMENTS], hint=hint)
 
     def _match(self) -> tuple[tuple[ast.Clause, ...], Span]:
         """Parse `match { … }`. After a `with`, it may be missing."""
@@ -234,6 +239,10 @@ class QueryParser(ExpressionParser):
                 hint="put the condition into the statement's 'where'",
             )
         return_start = self.i
+        if not self.at_word("return"):
+            again = self.at_word("match")
+            hint = "write all clauses into one 'match', or end a stage with 'with { … }'" if again else None
+            raise self.unexpected("'with' or 'return'", words=["with", "return"], hint=hint)
         self.expect_word("return")
         distinct = self.accept_word("distinct")
         projections = self._projections()
@@ -275,7 +284,7 @@ class QueryParser(ExpressionParser):
             return self.error(f"'{word}' is given twice")
         if word in ("having", "order"):
             return self.error(f"'{word}' is in the wrong position: the order is return, having, order, limit, offset")
-        hint = "write 'offset'" if word == "skip" else None
+        hint = _AFTER_RETURN.get(word)
         return self.unexpected("'}'", words=["having", "order", "limit", "offset"], hint=hint)
 
     def block(self) -> tuple[ast.Clause, ...]:

@@ -59,7 +59,9 @@ class Expressions:
         """Check an expression that must be boolean."""
         checked = self.check(node)
         if checked.type.scalar is not Scalar.BOOL or checked.type.list:
-            raise fail("T33", f"a filter is true or false, but this is {checked.type}", node.span)
+            counts = isinstance(node, ast.BlockValue)
+            hint = "compare it with a number, or write exists { … }" if counts else None
+            raise fail("T33", f"a filter is true or false, but this is {checked.type}", node.span, hint=hint)
         return checked
 
     def inside_aggregate(self) -> Expressions:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from omnigraph.errors import Span, TypeCheckError
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.aggregates import TWO_STAGES
 from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.match import BlockValues
 from omnigraph.lang.query.check.scope import Context, Scope, VarKind, entity, fail, properties_of
@@ -144,7 +145,7 @@ class Result:
         for part in walk(node):
             if isinstance(part, ast.Aggregate) and part.arg is not None and self._uses_aggregated(part.arg):
                 message = f"{part.function}(…) takes values of rows, but this is a value of the group"
-                raise fail("T30", message, part.arg.span, hint="an aggregate cannot contain another aggregate")
+                raise fail("T30", message, part.arg.span, hint=TWO_STAGES)
 
     def _check_mixed(self, node: ast.Expr) -> None:
         """Check that an expression has only constants, parameters and aliases outside of its aggregates."""

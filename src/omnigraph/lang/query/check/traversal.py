@@ -79,7 +79,12 @@ def _hops(clause: ast.Traversal) -> ir.HopRange | None:
             )
         return None
     if clause.edge_var is not None:
-        raise fail("T23", "an edge variable holds one edge, so it cannot be combined with a hop range", hops.span)
+        raise fail(
+            "T23",
+            "an edge variable holds one edge, so it cannot be combined with a hop range",
+            hops.span,
+            hint="leave the edge variable out, or bind the whole path with 'shortest $p: …'",
+        )
     if hops.min < 1:
         raise fail("T15", "a hop range must begin at 1 or more", hops.span)
     if hops.max is not None and hops.max < hops.min:
