@@ -107,10 +107,10 @@ def three_way(base: Content, source: Content, target: Content) -> Content | None
     for table in TABLES:
         was, mine, there = base[table], source[table], target[table]
         rows = dict(there)
-        taken[table] = {key for key in was.keys() | mine.keys() if was.get(key) != mine.get(key) != there.get(key)}
+        taken[table] = {key for key in was.keys() | mine.keys() if was.get(key) != mine.get(key)}
         for key in taken[table]:
             if there.get(key) != was.get(key):
-                return None
+                return None  # also if both made the same change
             if key in mine:
                 rows[key] = mine[key]
             else:

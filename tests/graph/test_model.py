@@ -226,8 +226,9 @@ class GraphMachine(RuleBasedStateMachine):
             begun = self.head(branch)
             with tx._using() as opened:
                 work = opened.work()  # the branch that a transaction makes when it cannot collect its changes
-            for plan in plans:
-                graph.write_tables(WriteRequest(branch=work), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
+                for plan in plans:
+                    graph.write_tables(WriteRequest(branch=work), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
+                    opened.collect_again()
             worked = tx.snapshot().commit.id != begun.id
             if rival is not None:
                 self.interleave(1 - handle, branch, rival)
