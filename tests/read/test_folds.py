@@ -116,7 +116,9 @@ def some_query(rng: Random) -> str:
     return f"query q() {{ match {{ {pattern}  {condition} }} return {{ {', '.join(columns)} }} order {{ k }} }}"
 
 
-@pytest.mark.parametrize("cases", [120, pytest.param(1_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "cases", [120, pytest.param(400, marks=pytest.mark.slow), pytest.param(5_000, marks=pytest.mark.soak)]
+)
 def test_folded_aggregates_are_those_of_rows(graph: Graph, cases: int) -> None:
     rng, folded, large = Random(cases), 0, 0
     for _ in range(cases):
