@@ -333,8 +333,10 @@ class Oracle:
         return found or [row.with_(dict.fromkeys(introduced(block)))]
 
     def _without(self, block: ir.Block, row: Row) -> list[Row]:
-        found = self.solutions(block, row)
-        if any(not inner.unsure for inner in found) and not row.unsure:
+        found = self.solutions(block, Row(row.holds, values=row.values))
+        if any(not inner.unsure for inner in found):
+            # The row is excluded, whatever its other conditions are. A plan may still have evaluated them first.
+            self.may_fail = self.may_fail or row.unsure
             return []
         return [row.with_({}, True)] if found else [row]
 
