@@ -22,6 +22,9 @@ _DESCRIPTIONS = {
     "end": "the end of the text",
 }
 
+_WORDS_OF_OTHERS = frozenset({"from", "into", "vertex"})
+"""Words that precede the name of a type in other languages."""
+
 
 class Cursor:
     """A position in a token list. Both parsers are subclasses."""
@@ -68,7 +71,8 @@ class Cursor:
         """Consume the next token, which must be of this kind, and return its text."""
         i = self.i
         if self.kinds[i] != kind:
-            raise self.unexpected(purpose or _DESCRIPTIONS.get(kind, f"'{kind}'"))
+            hint = _case_hint(kind, self.kinds[i], self.texts[i])
+            raise self.unexpected(purpose or _DESCRIPTIONS.get(kind, f"'{kind}'"), hint=hint)
         self.i = i + 1
         return self.texts[i]
 
@@ -116,3 +120,12 @@ class Cursor:
 
     def ascend(self) -> None:
         self.depth -= 1
+
+
+def _case_hint(wanted: str, found: str, text: str) -> str | None:
+    """The name with the first letter of the other case, if that makes it a name of the wanted kind."""
+    if (wanted, found) == ("type", "name") and text[0].isalpha() and text not in _WORDS_OF_OTHERS:
+        return f"a type name has an upper-case first letter: {text[0].upper()}{text[1:]}"
+    if (wanted, found) == ("name", "type"):
+        return f"this name has a lower-case first letter: {text[0].lower()}{text[1:]}"
+    return None

@@ -25,12 +25,16 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     "did you mean 'label'?"
     >>> did_you_mean("more", ["Stored", "Asset"])
     'known: Asset, Stored'
+    >>> did_you_mean("node:Cook", ["node:Garden", "node:Plant"])
+    'known: node:Garden, node:Plant'
     """
     from difflib import get_close_matches  # only messages of errors need it
 
     names = sorted(set(known))
-    by_folded = {name.casefold(): name for name in reversed(names)}
-    folded = written[:_LONGEST].casefold()
+    # Keys such as `node:Person` are compared without their kind, which would make all of them similar.
+    has_kind = ":" in written
+    by_folded = {(_bare(name) if has_kind else name).casefold(): name for name in reversed(names)}
+    folded = (_bare(written) if has_kind else written)[:_LONGEST].casefold()
     near = get_close_matches(folded, by_folded, n=1, cutoff=_SIMILAR)
     if not near:
         likely = [name for name in by_folded if _starts_alike(name, folded) or _edit_distance(name, folded) <= 2]
@@ -40,6 +44,10 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     if 0 < len(names) <= 8:
         return "known: " + ", ".join(map(cut, names))
     return None
+
+
+def _bare(key: str) -> str:
+    return key.rpartition(":")[2]
 
 
 def _starts_alike(one: str, other: str) -> bool:

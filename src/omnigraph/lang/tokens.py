@@ -187,6 +187,8 @@ def _lexical_error(source: SourceText, position: int) -> ParseError:
         "!": "write 'not', or != for 'differs from'",
         "\ufeff": "the file begins with a byte order mark; save it as UTF-8 without one",
     }.get(char)
+    if char == "$" and (rest[1:].islower() or rest[1:] == "_"):  # a valid variable, so this is not a query file
+        hint = "a schema has no variables; is this a query?"
     if hint is None and char.isalpha():
         hint = "names are written with the letters a to z, digits and '_'"
     return ParseError(f"unexpected character {char!r}", span=span, source=source, hint=hint)

@@ -382,11 +382,18 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Query:
+    """One query.
+
+    Attributes:
+        deprecated: the name of the query that replaces this one, empty if none does; None if it is not deprecated.
+    """
+
     name: str
     params: tuple[Param, ...]
     body: Read | Write
     description: str | None = None
     instruction: str | None = None
+    deprecated: str | None = None
     span: Span = field(default=NOWHERE, compare=False)
     name_span: Span = field(default=NOWHERE, compare=False)
     body_span: Span = field(default=NOWHERE, compare=False)

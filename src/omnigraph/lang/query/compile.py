@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.errors import NotFoundError, cut
+from omnigraph.errors import InputError, NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check import check_names, check_query
@@ -42,7 +42,8 @@ def compile_query(
     Raises:
         ParseError: the text does not follow the grammar.
         TypeCheckError: the query breaks a rule.
-        NotFoundError: the text has no query of this name, or it has several and no name was given.
+        InputError: no name was given, and the text does not have exactly one query.
+        NotFoundError: the text has no query of this name.
     """
     file = parse_queries(text, name)
     check_names(file)
@@ -56,7 +57,7 @@ def select_query(file: ast.QueryFile, query_name: str | None) -> ast.Query:
         if len(names) == 1:
             return file.queries[0]
         message = f"the text has {len(names)} queries, and no query name is given" if names else "the text has no query"
-        raise NotFoundError(message, hint=f"give the name of one query: {', '.join(names)}" if names else None)
+        raise InputError(message, hint=f"give the name of one query: {', '.join(names)}" if names else None)
     for query in file.queries:
         if query.name == query_name:
             return query

@@ -114,7 +114,9 @@ class ExpressionParser(Cursor):
         self.i += 1
         if op == "is":
             negated = self.accept_word("not")
-            self.expect_word("null")
+            if not self.at_word("null"):
+                raise self.unexpected("'null'", words=["null"], hint=f"equality is written {'!=' if negated else '='}")
+            self.i += 1
             return ast.NullTest(left, negated, self.span_from(start))
         if op in ("in", "not"):
             if op == "not":
@@ -135,7 +137,9 @@ class ExpressionParser(Cursor):
         if kind == "(":
             self.i = i + 1
             inner = self.expression()
-            self.expect(")")
+            if self.kinds[self.i] != ")":
+                raise self.unexpected("')'", hint=self._parenthesis_hint(inner))
+            self.i += 1
             return inner
         if kind == "-":
             self.i = i + 1
@@ -146,6 +150,14 @@ class ExpressionParser(Cursor):
         if literal is None:
             raise self.unexpected("a value or an expression", hint=self._operand_hint())
         return literal
+
+    def _parenthesis_hint(self, inner: ast.Expr) -> str | None:
+        """A hint for a parenthesis that is not closed after an expression."""
+        if self.kinds[self.i] == ",":
+            return "a list is written in brackets: [a, b]"
+        if self.kinds[self.i] == ":" and isinstance(inner, ast.Name):
+            return f"a node is written without parentheses: ${inner.name}: Type"
+        return None
 
     def _operand_hint(self) -> str | None:
         """A hint for a token that cannot start a value."""
@@ -161,6 +173,8 @@ class ExpressionParser(Cursor):
             return "'differs from' is written !="
         if kind == ">" and before == "-":
             return "a traversal names its edge: $a edge $b"
+        if kind == "*" and before in ("{", ","):
+            return "$name.* returns all properties of $name"
         if kind == "|":
             return "write 'or'; alternative edges are written in parentheses: (a | b)"
         return None
@@ -213,6 +227,8 @@ class ExpressionParser(Cursor):
         name = self.texts[start]
         self.i = start + 2
         if name in ("date", "datetime"):
+            if self.kinds[self.i] in ("int", "float", "var"):
+                raise self.unexpected(f"the text of a {name}, as a string", hint=self._time_hint(name))
             text = self.expect_string(f"the text of a {name}, as a string")
             self.expect(")")
             return ast.Literal(LiteralKind(name), text, self.span_from(start))
@@ -236,6 +252,11 @@ class ExpressionParser(Cursor):
                 args.append(self.expression())
         self.i += 1
         return ast.Call(name, tuple(args), tuple(options), self.span_from(start))
+
+    def _time_hint(self, name: str) -> str:
+        if self.kinds[self.i] == "var":
+            return f"declare a parameter with the type {'Date' if name == 'date' else 'DateTime'}"
+        return 'write date("2026-03-14")' if name == "date" else 'write datetime("2026-03-14T09:30:00Z")'
 
     def _aggregate(self, name: str, start: int) -> ast.Aggregate:
         if self.accept("*"):
@@ -339,6 +360,8 @@ class ExpressionParser(Cursor):
             item = self.literal()
             if item is None:
                 hint = "pass the whole list as a parameter" if self.kinds[self.i] == "var" else None
+                if start and self.kinds[start - 1] == "-":
+                    hint = "a traversal names its edge: $a edge $b"
                 raise self.unexpected("a literal", hint=hint)
             items.append(item)
         self.ascend()

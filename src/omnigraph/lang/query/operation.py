@@ -61,6 +61,11 @@ class TypeRef:
     kind: str
     type_name: str
 
+    @property
+    def key(self) -> str:
+        """The key of the type: `node:<Type>` or `edge:<Type>`."""
+        return f"{self.kind}:{self.type_name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:

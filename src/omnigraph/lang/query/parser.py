@@ -6,29 +6,26 @@ from omnigraph.errors import ParseError, SourceText, Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.expressions import OPERATOR_WORDS, ExpressionParser
+from omnigraph.lang.query.foreign_syntax import (
+    AFTER_MATCH,
+    AFTER_RETURN,
+    EXAMPLE,
+    OTHER_STATEMENTS,
+    OTHER_TYPES,
+    SORT_WORDS,
+)
 from omnigraph.lang.tokens import query_tokens, read_source
 from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
 
 _NO_OPERAND_FOLLOWS = ("}", "end", "string", "int", "float", "[")
 """Tokens that cannot be the right end of a traversal. After a variable and a word, the right end is missing."""
 
-_OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
-    **dict.fromkeys(("float", "double", "number"), "F64"),
-    **dict.fromkeys(("text", "varchar", "str"), "String"),
-    **dict.fromkeys(("bytes", "binary"), "Blob"),
-    "timestamp": "DateTime",
-}
-"""Names of scalar types in other languages."""
-
-_OTHER_STATEMENTS = {"upsert": "insert", "set": "update"}
-"""Names of statements in other languages."""
-
-_AFTER_RETURN = {"skip": "write 'offset'", "with": "'with' ends a stage, so it precedes 'return'"}
-"""Hints for words that cannot follow `return`."""
-
 COMMENTS = "comments begin with // or are enclosed in /* */"
 
 _STATEMENTS = ("insert", "create", "merge", "update", "delete")
+
+_NOTES = ("description", "instruction", "deprecated")
+"""The annotations of queries."""
 
 
 def parse_queries(text: str | bytes, name: str | None = None) -> ast.QueryFile:
@@ -69,8 +66,7 @@ class QueryParser(ExpressionParser):
     def _query(self) -> ast.Query:
         start = self.i
         if not self.accept_word("query"):
-            hint = COMMENTS if self._at_dashes() else None
-            raise self.unexpected("'query' or the end of the text", words=["query"], hint=hint)
+            raise self.unexpected("'query' or the end of the text", hint=self._query_hint())
         name = self.expect("name", "the query's name (lower-case first letter)")
         name_span = self.tokens.span(self.i - 1)
         params = self._params()
@@ -87,16 +83,30 @@ class QueryParser(ExpressionParser):
             body,
             notes.get("description"),
             notes.get("instruction"),
+            notes.get("deprecated"),
             self.span_from(start),
             name_span,
             self.span_from(body_start),
         )
 
+    def _query_hint(self) -> str | None:
+        """A hint for a text that does not begin as a query."""
+        if self._at_dashes():
+            return COMMENTS
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        if kind == "name" and text in ("node", "edge", "interface"):
+            return "this is a schema; a query file has queries"
+        near = None
+        if kind in ("name", "type") and text.lower() not in ("select", "match", "with", "return", "g"):
+            near = did_you_mean(text, ["query", "match", *_STATEMENTS]) or self._other_statement()
+        return near if near and near.startswith("did") and text not in _STATEMENTS else EXAMPLE
+
     def _note(self, notes: dict[str, str]) -> None:
         word = self.texts[self.i]
-        if word not in ("description", "instruction"):
-            near = did_you_mean(word, ["description", "instruction"])
-            raise self.unexpected("'@description', '@instruction' or '{'", hint=near)
+        if word not in _NOTES:
+            raise self.unexpected(
+                "'@description', '@instruction', '@deprecated' or '{'", hint=did_you_mean(word, _NOTES)
+            )
         if word in notes:
             raise self.error(f"@{word} is given twice")
         self.i += 1
@@ -107,6 +117,10 @@ class QueryParser(ExpressionParser):
     # Parameters
 
     def _params(self) -> tuple[ast.Param, ...]:
+        if self.kinds[self.i] == "{":
+            raise self.unexpected(
+                "'('", hint=f"a query has parentheses, also without parameters: {self.texts[self.i - 1]}()"
+            )
         self.expect("(")
         params: list[ast.Param] = []
         while not self.accept(")"):
@@ -117,6 +131,8 @@ class QueryParser(ExpressionParser):
 
     def _param(self) -> ast.Param:
         start = self.i
+        if self.kinds[start] == "name":
+            raise self.unexpected("a parameter ($name: Type)", hint=f"write ${self.texts[start]}")
         name = self.expect("var", "a parameter ($name: Type)")[1:]
         self.expect(":")
         written = self._param_type()
@@ -166,8 +182,8 @@ class QueryParser(ExpressionParser):
         near = did_you_mean(text, WRITTEN_SCALARS)
         if self.at_word("enum"):
             return "name the property that declares the enum: Type.property"
-        if text.lower() in _OTHER_NAMES:
-            return f"did you mean '{_OTHER_NAMES[text.lower()]}'?"
+        if text.lower() in OTHER_TYPES:
+            return f"did you mean '{OTHER_TYPES[text.lower()]}'?"
         return near or "a parameter is a scalar, [scalar], Vector(n) or Type.property, the enum of a property"
 
     # Reads
@@ -240,8 +256,9 @@ class QueryParser(ExpressionParser):
             )
         return_start = self.i
         if not self.at_word("return"):
-            again = self.at_word("match")
-            hint = "write all clauses into one 'match', or end a stage with 'with { … }'" if again else None
+            hint = AFTER_MATCH.get(self.texts[self.i].lower())
+            if self.kinds[self.i] in ("}", "end"):
+                hint = "a query that reads ends with return { … }"
             raise self.unexpected("'with' or 'return'", words=["with", "return"], hint=hint)
         self.expect_word("return")
         distinct = self.accept_word("distinct")
@@ -284,7 +301,7 @@ class QueryParser(ExpressionParser):
             return self.error(f"'{word}' is given twice")
         if word in ("having", "order"):
             return self.error(f"'{word}' is in the wrong position: the order is return, having, order, limit, offset")
-        hint = _AFTER_RETURN.get(word)
+        hint = AFTER_RETURN.get(word.lower())
         return self.unexpected("'}'", words=["having", "order", "limit", "offset"], hint=hint)
 
     def block(self) -> tuple[ast.Clause, ...]:
@@ -344,8 +361,13 @@ class QueryParser(ExpressionParser):
 
     def _assign(self, what: str) -> ast.Assign:
         start = self.i
+        if self.kinds[start] == "var" and what == "a matcher":
+            hint = 'matchers compare properties with values: { name: "ann" }; other conditions follow the pattern'
+            raise self.unexpected(f"{what} (name: value)", hint=hint)
         name = self.expect("name", f"{what} (name: value)")
         name_span = self.tokens.span(start)
+        if self.kinds[self.i] == "=":
+            raise self.unexpected("':'", hint=f"write {name}: …")
         self.expect(":")
         value = self.value("the value")
         return ast.Assign(name, value, self.span_from(start), name_span)
@@ -458,7 +480,11 @@ class QueryParser(ExpressionParser):
     def _hops(self) -> ast.Hops:
         start = self.i
         self.expect("{")
+        if self.kinds[self.i] == ",":
+            raise self.unexpected("a number of hops", hint="a range begins at 1 or more: write {1,3}")
         least = self._hop_count()
+        if self.kinds[self.i] == ".":
+            raise self.unexpected("',': hop ranges are written {min,max}", hint=f"write {{{least},{least + 2}}}")
         if self.kinds[self.i] == "}":
             raise self.unexpected("',': hop ranges are written {min,max}", hint=f"write {{{least},{least}}}")
         self.expect(",", "',': hop ranges are written {min,max}")
@@ -478,13 +504,28 @@ class QueryParser(ExpressionParser):
         while not projections or not self.accept("}"):
             start = self.i
             expr = self.expression()
-            alias = self.expect("name", "a column name") if self.accept_word("as") else None
+            self._check_no_index()
+            alias = self._alias() if self.accept_word("as") else None
             projections.append(ast.Projection(expr, alias, self.span_from(start)))
             self.accept(",")
         return tuple(projections)
 
+    def _alias(self) -> str:
+        if self.kinds[self.i] == "string":
+            hint = "a column name begins with a lower-case letter, and has letters, digits and _; it has no quotes"
+            raise self.unexpected("a column name", hint=hint)
+        return self.expect("name", "a column name")
+
+    def _check_no_index(self) -> None:
+        """Reject `$a.list[0]`. Items of `return` need no comma, so it would be a second column, with the list [0]."""
+        if self.kinds[self.i] == "[" and self.i and self.ends[self.i - 1] == self.starts[self.i]:
+            hint = "a query cannot select one item of a list; for another column, put a comma before the list"
+            raise self.unexpected("',' or '}'", hint=hint)
+
     def _having(self) -> tuple[ast.Filter, ...]:
         self.i += 1
+        if self.kinds[self.i] != "{":
+            raise self.unexpected("'{'", hint="write having { … }")
         self.expect("{")
         filters: list[ast.Filter] = []
         while not filters or not self.accept("}"):
@@ -495,12 +536,14 @@ class QueryParser(ExpressionParser):
 
     def _order(self) -> tuple[ast.Sort, ...]:
         self.i += 1
-        if self.at_word("by"):
+        if self.kinds[self.i] != "{":
             raise self.unexpected("'{'", hint="write order { … }")
         self.expect("{")
         keys = [self._sort()]
         while self.accept(","):
             keys.append(self._sort())
+        if self.kinds[self.i] == "name" and (hint := SORT_WORDS.get(self.texts[self.i].lower())) is not None:
+            raise self.unexpected("',' or '}'", hint=hint)
         self.expect("}", "',' or '}'")
         return tuple(keys)
 
@@ -536,7 +579,9 @@ class QueryParser(ExpressionParser):
             self.i = i + 1
             return self._var(i)
         if self.kinds[i] != "int":
-            raise self.unexpected(f"an integer or a parameter after '{word}'")
+            none = self.kinds[i] == "-" and word == "limit"
+            hint = "for all rows, leave the limit out" if none else None
+            raise self.unexpected(f"an integer or a parameter after '{word}'", hint=hint)
         return self._number(negative=False)
 
     # Writes
@@ -550,7 +595,7 @@ class QueryParser(ExpressionParser):
 
     def _other_statement(self) -> str | None:
         """A hint if the next word is a statement of another language."""
-        meant = _OTHER_STATEMENTS.get(self.texts[self.i].lower())
+        meant = OTHER_STATEMENTS.get(self.texts[self.i].lower())
         return None if meant is None else f"did you mean '{meant}'?"
 
     def _statement(self) -> ast.Statement:
@@ -566,6 +611,8 @@ class QueryParser(ExpressionParser):
         type_name = self.expect("type")
         type_span = self.tokens.span(self.i - 1)
         if word == "update":
+            if not self.at_word("set"):
+                raise self.unexpected("'set'", hint=f"write update {type_name} set {{ name: value }} where …")
             self.expect_word("set")
             assigns = self._assigns()
             where = self._where()
@@ -573,6 +620,10 @@ class QueryParser(ExpressionParser):
         if word == "delete":
             where = self._where()
             return ast.Delete(type_name, where, kind, self.span_from(start), type_span)
+        if self.kinds[self.i] != "{":
+            of_kind = type_name in ("Node", "Edge") and self.kinds[self.i] == "type"
+            subject = f"{type_name.lower()} {self.texts[self.i]}" if of_kind else type_name
+            raise self.unexpected("'{'", hint=f"write {word} {subject} {{ name: value }}")
         assigns = self._assigns()
         mode = ast.InsertMode(word)
         return ast.Insert(mode, type_name, assigns, kind, self.span_from(start), type_span)
@@ -586,6 +637,8 @@ class QueryParser(ExpressionParser):
         return tuple(assigns)
 
     def _where(self) -> ast.Expr:
+        if not self.at_word("where"):
+            raise self.unexpected("'where'", words=["where"], hint='a condition is required: where name = "ann"')
         self.expect_word("where")
         self.in_where = True
         where = self.expression()

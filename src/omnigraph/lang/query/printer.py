@@ -48,11 +48,12 @@ class _Printer:
     def query(self, query: ast.Query) -> None:
         head = Span(query.span.start, query.body_span.start + 1)
         params = [_param(p) for p in query.params]
-        notes = [
-            f"@{word}({quote(text)})"
-            for word, text in (("description", query.description), ("instruction", query.instruction))
-            if text is not None
-        ]
+        texts = {
+            "description": query.description,
+            "instruction": query.instruction,
+            "deprecated": query.deprecated,
+        }
+        notes = [f"@{word}({quote(text)})" for word, text in texts.items() if text is not None]
         line = " ".join([f"query {query.name}({', '.join(params)})", *notes, "{"])
         if len(line) > WIDTH:
             line = _long_head(query.name, params, notes)
@@ -164,13 +165,16 @@ def _long_head(name: str, params: Sequence[str], notes: Sequence[str]) -> str:
     return "\n".join([head, *(INDENT + note for note in notes), "{"])
 
 
-def _param(param: ast.Param) -> str:
+def parameter_type(param: ast.Param) -> str:
+    """The type of a parameter, as it is written."""
     if isinstance(param.type, ast.EnumOf):
-        written = f"{param.type.type_name}.{param.type.property}{'?' if param.type.nullable else ''}"
-    else:
-        written = str(param.type)
+        return f"{param.type.type_name}.{param.type.property}{'?' if param.type.nullable else ''}"
+    return str(param.type)
+
+
+def _param(param: ast.Param) -> str:
     default = "" if param.default is None else f" = {expression(param.default)}"
-    return f"${param.name}: {written}{default}"
+    return f"${param.name}: {parameter_type(param)}{default}"
 
 
 def _existence(clause: ast.Clause) -> tuple[str, tuple[ast.Clause, ...]] | None:

@@ -47,6 +47,17 @@ def parse_schema(text: str | bytes, name: str | None = None) -> ast.Schema:
     return _SchemaParser(schema_tokens(read_source(text, name))).schema()
 
 
+_SCHEMA = "a schema looks like this: node Person { name: String @key } edge Knows: Person -> Person"
+_OTHER_DECLARATIONS = {
+    **dict.fromkeys(("type", "class", "table", "vertex", "entity", "struct"), "write node Name { … }"),
+    **dict.fromkeys(("relationship", "relation", "rel", "link"), "write edge Name: A -> B"),
+    "enum": "the values are written at the property: state: enum(open, closed)",
+    "create": _SCHEMA,
+    "query": "this is a query; a schema file has types",
+}
+"""Hints for declarations of other languages."""
+
+
 class _SchemaParser(TermParser):
     __slots__ = ()
 
@@ -69,6 +80,8 @@ class _SchemaParser(TermParser):
             hint = "there is one closing brace too many"
         elif self.kinds[self.i] == "at":
             hint = "annotations come after the name of a type, or after a property"
+        else:
+            hint = _OTHER_DECLARATIONS.get(self.texts[self.i].lower())
         raise self.unexpected("'interface', 'node' or 'edge'", words=list(DECLARATION_WORDS), hint=hint)
 
     def _at_declaration(self) -> bool:
@@ -176,6 +189,8 @@ class _SchemaParser(TermParser):
             hint = f"property names begin with a lower-case letter: {text[0].lower()}{text[1:]}"
         elif kind == ",":
             hint = "members need no separator; remove the comma"
+        elif kind == "=":
+            hint = "a default is written @default(3)"
         elif kind == "end":
             hint = "the body has no closing brace"
         return self.unexpected("a property, a constraint or '}'", hint=hint)
@@ -299,6 +314,8 @@ class _SchemaParser(TermParser):
             empty = self.kinds[index - 1] == "("
             hint = f"after a property write @{word} without parentheses" if empty else "remove the comma before ')'"
             raise self.unexpected("a property name", hint=hint)
+        if word == "range" and self.kinds[index] in ("int", "float", "-", ".."):
+            raise self.unexpected("a property name", hint="name the property: @range(age, 0..100)")
         return ast.Name(self.expect("name", "a property name"), self.tokens.span(index))
 
     def _range(self, start: int) -> ast.RangeConstraint:

@@ -43,10 +43,13 @@ def incompatible(left: ValueType, right: ValueType, node: ast.Comparison | ast.M
     """The error for two types that cannot be compared."""
     hint = None
     times = {Scalar.DATE, Scalar.DATETIME}
-    if Scalar.STRING in (left.scalar, right.scalar) and times & {left.scalar, right.scalar}:
+    kinds = {left.scalar, right.scalar}
+    if times & kinds and not kinds <= times:
         hint = 'a date is written date("2026-03-14"), a time datetime("2026-03-14T09:30:00Z")'
-    elif {left.scalar, right.scalar} == times:
+    elif kinds == times:
         hint = "a Date cannot be compared with a DateTime; use the same type on both sides"
+    elif Scalar.STRING in kinds and any(kind.is_numeric for kind in kinds):
+        hint = 'a text is written "7", a number 7'
     return fail("T7", f"{left} cannot be compared with {right}", node.span, hint=hint)
 
 
@@ -65,7 +68,8 @@ def _contains(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 def membership(node: ast.Membership, value: ir.Expr, items: ir.Expr) -> ir.Expr:
     """Check `in`."""
     if not items.type.list:
-        raise fail("T7", f"'in' takes a list on its right, but this is {items.type}", node.right.span)
+        hint = 'a list is written ["a", "b"]'
+        raise fail("T7", f"'in' takes a list on its right, but this is {items.type}", node.right.span, hint=hint)
     if not value.type.is_plain_scalar:
         raise fail("T7", f"{value.type} cannot be looked up in a list", node.left.span)
     if not is_empty_list(items) and not comparable(value.type, items.type.item):

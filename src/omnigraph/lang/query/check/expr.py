@@ -6,12 +6,15 @@ from collections.abc import Callable
 from enum import Flag, auto
 
 from omnigraph.errors import TypeCheckError
+from omnigraph.lang.functions import FUNCTIONS
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check import compare, functions, search, values
 from omnigraph.lang.query.check.aggregates import aggregate
 from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail, properties_of, property_type
 from omnigraph.lang.types import Scalar, ValueType
+
+_COMPARE = "compare it: =, !=, <, <=, >, >=, contains, starts_with, ends_with, matches, in [ … ], is null"
 
 
 class Allow(Flag):
@@ -60,7 +63,7 @@ class Expressions:
         checked = self.check(node)
         if checked.type.scalar is not Scalar.BOOL or checked.type.list:
             counts = isinstance(node, ast.BlockValue)
-            hint = "compare it with a number, or write exists { … }" if counts else None
+            hint = "compare it with a number, or write exists { … }" if counts else _COMPARE
             raise fail("T33", f"a filter is true or false, but this is {checked.type}", node.span, hint=hint)
         return checked
 
@@ -226,6 +229,15 @@ class Expressions:
     # Functions
 
     def _call(self, node: ast.Call) -> ir.Expr:
+        try:
+            return self._checked_call(node)
+        except TypeCheckError as error:
+            function = FUNCTIONS.get(node.function)
+            if error.hint is None and function is not None and error.message.startswith(f"{node.function} takes"):
+                error.hint = f"write {function.signature}"
+            raise
+
+    def _checked_call(self, node: ast.Call) -> ir.Expr:
         name = node.function
         if name in search.TEXT_FILTERS:
             if Allow.TEXT_FILTERS not in self.allow:
@@ -233,7 +245,8 @@ class Expressions:
             return search.text_filter(node, self)
         if name in search.RANKS:
             if Allow.RANKS not in self.allow:
-                raise fail("T32", f"{name}(…) ranks a result: it is only allowed in 'return' and 'order'", node.span)
+                message = f"{name}(…) ranks a result: it is only allowed in 'return' and 'order'"
+                raise fail("T32", message, node.span, hint=f"write order {{ {name}(…) }} limit 10")
             return search.rank(node, self)
         if name == "type":
             return self._type_of(node)

@@ -9,6 +9,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.compare import comparable, is_text
 from omnigraph.lang.query.check.scope import fail
 from omnigraph.lang.query.check.values import is_empty_list
+from omnigraph.lang.query.foreign_syntax import function_hint
 from omnigraph.lang.types import Scalar, ValueType
 
 _TIMES = (Scalar.DATE, Scalar.DATETIME)
@@ -100,7 +101,8 @@ def negate(node: ast.Negate, value: ir.Expr) -> ir.Expr:
 
 def unknown_function(node: ast.Call) -> Exception:
     span = Span(node.span.start, node.span.start + len(node.function))
-    return fail("T31", f"there is no function '{node.function}'", span, hint=did_you_mean(node.function, FUNCTIONS))
+    hint = function_hint(node.function) or did_you_mean(node.function, FUNCTIONS)
+    return fail("T31", f"there is no function '{node.function}'", span, hint=hint or f"known: {', '.join(FUNCTIONS)}")
 
 
 def is_number(value: ValueType) -> bool:

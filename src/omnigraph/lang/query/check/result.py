@@ -11,6 +11,7 @@ from omnigraph.lang.query.check.aggregates import TWO_STAGES
 from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.match import BlockValues
 from omnigraph.lang.query.check.scope import Context, Scope, VarKind, entity, fail, properties_of
+from omnigraph.lang.query.foreign_syntax import OTHER_EXPRESSIONS
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import INTEGER_RANGES, Scalar
 
@@ -117,7 +118,8 @@ class Result:
             return value
         if column is None:
             self._check_ended(node)
-            hint = did_you_mean(node.name, self.columns) or "an alias can only be used after its column"
+            hint = OTHER_EXPRESSIONS.get(node.name) or did_you_mean(node.name, self.columns)
+            hint = hint or "an alias can only be used after its column"
             if node.name == "distinct":
                 hint = "write return distinct { … }"
             raise fail("T30", f"no earlier column is called '{node.name}'", node.span, hint=hint)
@@ -329,7 +331,8 @@ def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> i
         return None
     if isinstance(node, ast.Literal):
         if not isinstance(node.value, int) or node.value > INTEGER_RANGES[Scalar.I64][1]:
-            raise fail("T36", f"this {word} is too large", node.span)
+            most = f"{INTEGER_RANGES[Scalar.I64][1]:,}"
+            raise fail("T36", f"this {word} is too large", node.span, hint=f"the largest number is {most}")
         return ir.Const(node.value, ir.I64)
     param = context.param(node.name)
     if param is None:

@@ -86,9 +86,11 @@ def _hops(clause: ast.Traversal) -> ir.HopRange | None:
             hint="leave the edge variable out, or bind the whole path with 'shortest $p: …'",
         )
     if hops.min < 1:
-        raise fail("T15", "a hop range must begin at 1 or more", hops.span)
+        hint = f"write {{1,{max(1, hops.max)}}}" if hops.max is not None else "write {1,}"
+        raise fail("T15", "a hop range must begin at 1 or more", hops.span, hint=hint)
     if hops.max is not None and hops.max < hops.min:
-        raise fail("T15", f"the range ends ({hops.max}) before it begins ({hops.min})", hops.span)
+        hint = f"write {{{hops.max},{hops.min}}}"
+        raise fail("T15", f"the range ends ({hops.max}) before it begins ({hops.min})", hops.span, hint=hint)
     return ir.HopRange(hops.min, hops.max)
 
 
