@@ -42,6 +42,7 @@ from omnigraph.errors import (
     DriftError,
     NotFoundError,
     OmnigraphError,
+    OutcomeUnknownError,
     RetryableError,
     StorageError,
     TransactionConflictError,
@@ -141,6 +142,41 @@ def group_many(job: Job) -> object:
     with ThreadPoolExecutor(job["threads"]) as pool:
         list(pool.map(work, range(job["threads"])))
     return None
+
+
+KEYED = 'query keyed($k: String) { insert A { k: $k }  insert AB { from: $k, to: "s1" } }'
+"""A mutation that leaves two edges if it is made twice, because each edge has a new id."""
+
+
+def keyed_many(job: Job) -> object:
+    """Threads that send writes with idempotency keys until a stop file exists. Other processes send the same writes.
+
+    Each answer is logged: the name of the write, its commit, and the numbers of the receipt.
+    """
+    graph = _graph(job)
+
+    def send(number: int) -> str:
+        name, key = f"k{number}", f"key {number}"
+        if number % 5 == 4:
+            with graph.branch().transaction(idempotency_key=key) as tx:
+                tx.mutate(KEYED, {"k": name})
+            return f"{name} {tx.commit and tx.commit.id} transaction"
+        receipt = graph.mutate(KEYED, {"k": name}, idempotency_key=key)
+        return f"{name} {receipt.commit and receipt.commit.id} {receipt.affected_nodes}/{receipt.affected_edges}"
+
+    def work(thread: int) -> None:
+        drawn = random.Random(f"{job['seed']} {thread}")
+        while not Path(job["stop"]).exists():
+            try:
+                answer = f"ok {send(drawn.randrange(job['writes']))}"
+            except (ConflictError, RetryableError, OutcomeUnknownError) as error:
+                answer = f"refused {type(error).__name__}"
+            with Path(job["log"]).open("a") as log:
+                log.write(f"{answer}\n")
+
+    with ThreadPoolExecutor(job["threads"]) as pool:
+        list(pool.map(work, range(job["threads"])))
+    return len(os.listdir("/proc/self/fd"))
 
 
 def merge(job: Job) -> object:
@@ -499,6 +535,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
             mutate,
             group,
             group_many,
+            keyed_many,
             merge,
             reopen,
             create,

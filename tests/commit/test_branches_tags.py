@@ -119,7 +119,7 @@ def test_creating_and_deleting_a_branch_makes_no_commit(graph: Graph) -> None:
 def test_main_always_exists(graph: Graph) -> None:
     with pytest.raises(ConflictError):
         graph.branches.create("main")
-    with pytest.raises(InputError):
+    with pytest.raises(ConflictError, match="'main' cannot be deleted"):
         graph.branches.delete("main")
 
 

@@ -182,24 +182,51 @@ def test_an_uncontended_lease_takes_one_read_and_two_writes(store: ObjectStore) 
 
 def test_threads_of_a_process_write_in_order_of_request() -> None:
     gate, order = FairLock(), []
-    assert gate.acquire(0)
+    first = gate.turn()
+    assert first.take(0)
 
     def take(number: int) -> None:
-        assert gate.acquire(PATIENCE)
+        turn = gate.turn()
+        assert turn.take(PATIENCE)
         order.append(number)
-        gate.release()
+        turn.end()
 
     threads = []
     for number in range(5):
         threads.append(running(lambda number=number: take(number)))  # type: ignore[misc]
         until(lambda number=number: len(gate._waiting) == number + 1)  # type: ignore[misc]
-    assert not gate.acquire(0)
-    assert not gate.acquire(0.05), "those who give up are not handed the gate"
-    gate.release()
+    assert not gate.turn().take(0)
+    assert not gate.turn().take(0.05), "those who give up are not handed the gate"
+    first.end()
     for thread in threads:
         thread.join(PATIENCE)
     assert order == list(range(5))
-    assert gate.acquire(0)
+    assert gate.turn().take(0)
+
+
+def test_a_turn_that_nobody_ends_passes_the_lock_on() -> None:
+    """As after an interrupt between the call that takes the lock and the block that ends the turn."""
+    gate = FairLock()
+    lost, waits = gate.turn(), gate.turn()
+    assert lost.take(0)
+    thread = running(lambda: waits.take(PATIENCE))
+    until(lambda: len(gate._waiting) == 1)
+    del lost
+    thread.join(PATIENCE)
+    assert gate._holder is waits._handed
+    waits.end()
+    waits.end()
+    assert gate.turn().take(0)
+
+
+def test_the_heartbeats_of_a_lease_that_nobody_has_end(store: ObjectStore) -> None:
+    """Its writer was interrupted before it could release it. Another writer of the process takes the lease at once."""
+    held = lease.acquire(store, "main", ttl=0.3)
+    record = lease.LeaseRecord.load(store.get(lease.lease_path("main")).data)
+    until(lambda: lease.LeaseRecord.load(store.get(lease.lease_path("main")).data).beat > record.beat)
+    del held
+    lease.acquire(store, "main", wait=PATIENCE).release()
+    assert lease.LeaseRecord.load(store.get(lease.lease_path("main")).data).owner is None
 
 
 @pytest.mark.slow

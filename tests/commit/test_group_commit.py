@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import TIMEOUT_MAX, Thread
 from typing import Any
 
 import pytest
@@ -16,11 +16,15 @@ from tests.commit.together import queue, together, turn_taken
 from tests.patience import PATIENCE, until
 
 import omnigraph
+from omnigraph.commit import attempts
 from omnigraph.commit.attempts import _Write
 from omnigraph.commit.group import Waiting
 from omnigraph.commit.manifest import Commit, commit_json
+from omnigraph.commit.signal import Signal
 from omnigraph.commit.turns import WriterQueue
+from omnigraph.engine.prepare import PrepareMutation
 from omnigraph.errors import (
+    CancelledError,
     ConstraintError,
     InputError,
     KeyConflictError,
@@ -28,8 +32,10 @@ from omnigraph.errors import (
     OmnigraphError,
     PickConflictsError,
     PreconditionFailedError,
+    RecoveryRequiredError,
 )
 from omnigraph.graph import Graph, open
+from omnigraph.read.budget import Cancellation, Spending
 from omnigraph.write.mutation import MutationReceipt
 
 SCHEMA = """
@@ -391,7 +397,7 @@ def test_a_member_can_be_repeated_by_its_key(graph: Graph, place: Path) -> None:
     first = receipts(together(graph, [mutation(graph, PUT, f"key-{i}", name=f"p{i}", age=i) for i in range(3)]))
     head = graph.snapshot().commit
     assert graph.mutate(PUT, {"name": "p1", "age": 1}, idempotency_key="key-1") == first[1]
-    with open(place, actor="eve") as again:
+    with open(place, actor="ann") as again:
         assert again.mutate(PUT, {"name": "p2", "age": 2}, idempotency_key="key-2") == first[2]
         with pytest.raises(InputError, match="key-2"):
             again.mutate(PUT, {"name": "p2", "age": 3}, idempotency_key="key-2")
@@ -465,7 +471,7 @@ def test_an_interrupted_caller_does_not_stop_the_others(graph: Graph) -> None:
     with turn_taken(graph) as waiting:
         leaving = mutation(graph, PUT, name="gone", age=1)
         interrupted = pytest.MonkeyPatch()
-        interrupted.setattr("omnigraph.commit.turns.Waiting", partial(Waiting, woken=_InterruptedEvent()))
+        interrupted.setattr("omnigraph.commit.turns.Waiting", partial(Waiting, woken=_InterruptedSignal()))
         with pytest.raises(KeyboardInterrupt):
             leaving()
         interrupted.undo()
@@ -489,7 +495,7 @@ def test_an_interrupted_caller_is_not_written_by_a_later_group(graph: Graph) -> 
     with turn_taken(graph) as waiting:
         first = start(mutation(graph, PUT, name="first", age=1), waiting, 1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("omnigraph.commit.turns.Waiting", partial(Waiting, woken=_InterruptedEvent()))
+            patch.setattr("omnigraph.commit.turns.Waiting", partial(Waiting, woken=_InterruptedSignal()))
             with pytest.raises(KeyboardInterrupt):
                 graph.mutate(PUT, {"name": "gone", "age": 1})
         last = start(mutation(graph, PUT, name="last", age=1), waiting, 2)
@@ -499,11 +505,116 @@ def test_an_interrupted_caller_is_not_written_by_a_later_group(graph: Graph) -> 
     assert names(graph) == ["a", "b", "c", "first", "last"]
 
 
-class _InterruptedEvent(Event):
-    """An event whose waiter is interrupted."""
+@pytest.mark.parametrize("staying", [0, 2])
+def test_writers_that_left_take_no_turns_of_their_own(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, staying: int
+) -> None:
+    """Their group goes on without them, in its one turn. Each caller gets its own error."""
+    turns: list[object] = []
+    write = attempts.write
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def counted(store: Any, request: Any, prepare: Any) -> Any:
+        turns.append(prepare)
+        return write(store, request, prepare)
+
+    monkeypatch.setattr(attempts, "write", counted)
+    before = graph.snapshot().commit
+    cancel = Cancellation()
+
+    def leaving(name: str) -> object:
+        with Spending(cancel=cancel).running():
+            return graph.mutate(PUT, {"name": name, "age": 1})
+
+    def last() -> object:
+        cancel.cancel()  # the others wait now
+        return mutation(graph, DROP, name="none")()
+
+    writes = [partial(leaving, f"gone{i}") for i in range(6)]
+    stays = [mutation(graph, PUT, name=f"p{i}", age=i) for i in range(staying)]
+    outcomes = together(graph, [*writes[:3], *stays, *writes[3:], last])
+    assert len(turns) == 1
+    left = [one for one in outcomes if isinstance(one, CancelledError)]
+    assert len({id(error) for error in left}) == 6
+    made = [one.commit for one in receipts([one for one in outcomes if one not in left])]
+    assert len(made) == staying + 1
+    assert {commit.id for commit in made if commit is not None} == ({graph.snapshot().commit.id} if staying else set())
+    assert (graph.snapshot().commit.id != before.id) is bool(staying)
+    assert names(graph) == ["a", "b", "c", *(f"p{i}" for i in range(staying))]
+    assert len(queue(graph)) == 0
+    graph.mutate(PUT, {"name": "after", "age": 1})
+    assert_whole(graph)
+
+
+class _InterruptedSignal(Signal):
+    """A signal whose waiter is interrupted."""
+
+    def wait(self, timeout: float = TIMEOUT_MAX) -> bool:
         raise KeyboardInterrupt
 
-    def is_set(self) -> bool:
-        return False
+
+class _Panic(BaseException):
+    """As the panic of a native library: no `except Exception` catches it."""
+
+
+def test_a_panic_in_one_member_leaves_the_others_whole(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before anything is written, so each member is written alone, and only its own caller gets the panic."""
+    prepare = PrepareMutation.__call__
+
+    def panics(self: PrepareMutation, view: Any) -> Any:
+        if self.params["name"] == "bad":
+            raise _Panic("at prepare")
+        return prepare(self, view)
+
+    monkeypatch.setattr(PrepareMutation, "__call__", panics)
+    caught: list[BaseException] = []
+
+    def panicking() -> None:
+        try:
+            graph.mutate(PUT, {"name": "bad", "age": 1}, idempotency_key="bad")
+        except _Panic as panic:
+            caught.append(panic)
+
+    writes = [mutation(graph, PUT, f"key {i}", name=f"p{i}", age=i) for i in range(2)]
+    outcomes = together(graph, [writes[0], panicking, writes[1]])
+    commits_of([outcomes[0], outcomes[2]])
+    assert len(caught) == 1
+    assert names(graph) == ["a", "b", "c", "p0", "p1"]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_queue_goes_on_without_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+    """The thread of a group fails between two steps. Its members get an answer, and later writers their turn."""
+    put_back, failures = WriterQueue._put_back, iter([MemoryError(), MemoryError()])
+
+    def fails(self: WriterQueue, members: Sequence[Waiting]) -> None:
+        if is_late:
+            put_back(self, members)
+        for failure in failures:
+            raise failure
+        if not is_late:
+            put_back(self, members)
+
+    monkeypatch.setattr(WriterQueue, "_put_back", fails)
+    same = mutation(graph, SET, name="a", age=5)  # the second member waits for the next group
+    outcomes = together(graph, [same, mutation(graph, SET, name="a", age=6), mutation(graph, PUT, name="p", age=1)])
+    commits_of([outcomes[0], outcomes[2]])
+    if is_late:
+        commits_of(outcomes)
+    else:
+        assert isinstance(outcomes[1], RecoveryRequiredError)
+    graph.mutate(PUT, {"name": "after", "age": 1})
+    assert names(graph) == ["a", "after", "b", "c", "p"]
+
+
+def test_a_process_without_threads_writes_one_after_the_other(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Thread.start
+
+    def refused(self: Thread) -> None:
+        if self.name == "omnigraph group commit":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(Thread, "start", refused)
+    made = commits_of(together(graph, [mutation(graph, PUT, name=f"p{i}", age=i) for i in range(3)]))
+    assert len({commit.id for commit in made}) == 3
+    assert names(graph) == ["a", "b", "c", "p0", "p1", "p2"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,7 +78,7 @@ def test_a_killed_group_is_complete_or_undone(children: Children, place: Path, w
         ending = children.run("group", failpoint=kill.setting, **job)
         assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
         assert bool(sidecars(graph)) is expected.audited
-    with open(place) as reopened:
+    with open(place, actor="act-kim") as reopened:
         assert shown(reopened, branch) == (list(NAMES) if expected.visible else [])
         assert_whole(reopened)
         settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
@@ -247,3 +248,71 @@ def test_killed_and_paused_processes_with_many_threads_lose_no_acknowledged_writ
 
 def _has_more(logs: Sequence[Path], count: int) -> bool:
     return len(read_log(logs)[0]) >= count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", [4, pytest.param(60, marks=pytest.mark.soak)])
+def test_writes_with_keys_that_many_processes_send_are_made_once(
+    children: Children, place: Path, tmp_path: Path, faults: int
+) -> None:
+    """Threads of three processes send the same writes. Processes are killed, at failpoints too, or paused.
+
+    All answers to a write are equal: they name one commit, with the numbers of that write alone.
+    """
+    stop, logs = tmp_path / "stop", list[Path]()
+    with create(place) as graph:
+        job = {"uri": graph.uri, "threads": 8, "writes": 60 * faults, "ttl": TTL, "stop": str(stop)}
+
+    def start() -> int:
+        logs.append(tmp_path / f"{len(logs)}.log")
+        point = f"{random.choice(_POINTS)}#{random.randint(1, 12)}=kill" if random.random() < 0.5 else None
+        return children.start("keyed_many", failpoint=point, log=str(logs[-1]), seed=len(logs), **job)
+
+    running = [start() for _ in range(3)]
+    for _ in range(faults):
+        before = sum(map(_size, logs))
+        until(lambda before=before: sum(map(_size, logs)) > before or all(map(_has_ended, running)))  # type: ignore[misc]
+        number = random.randrange(3)
+        if random.random() < 0.5 and not _has_ended(running[number]):
+            end(running[number], signal.SIGSTOP)
+            time.sleep(random.uniform(0, 2 * TTL))  # the lease may expire meanwhile
+            end(running[number], signal.SIGCONT)
+        else:
+            end(running[number])
+            assert children.wait(running[number]).signal == signal.SIGKILL
+            running[number] = start()
+    stop.touch()
+    for pid in running:
+        ending = children.wait(pid)
+        assert ending.signal == signal.SIGKILL or ending.ok() < 30, "file descriptors are left open"
+    answers: dict[str, set[str]] = {}
+    for line in (line for log in logs if log.exists() for line in log.read_text().splitlines()):
+        kind, name, *rest = line.split()
+        if kind == "ok" and len(rest) == 2:  # the last line of a killed process may be incomplete
+            answers.setdefault(name, set()).add(" ".join(rest))
+    with open(place) as reopened:
+        snapshot = reopened.snapshot()
+        edges = Counter(snapshot.scan("edge:AB", columns=["src"])["src"].to_pylist())
+        made = {name for name in ids(reopened, "node:A") if name.startswith("k")}
+        assert {name: edges[name] for name in made} == dict.fromkeys(made, 1)
+        assert answers.keys() <= made
+        commits = {commit.id for commit in reopened.commits}
+        for name, found in answers.items():
+            assert len(found) == 1, f"{name}: {found}"
+            commit, numbers = next(iter(found)).split()
+            assert commit in commits
+            assert numbers in ("1/1", "transaction")
+        assert_whole(reopened)
+        assert sidecars(reopened) == []
+
+
+_POINTS = [point.value for point in Failpoint][: list(Failpoint).index(Failpoint.TRANSACTION_FORKS_REMOVED)]
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended, and waits for its parent."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

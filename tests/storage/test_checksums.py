@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.storage import checksums
 from omnigraph.storage.checksums import (
     CHECKSUMS_DIRECTORY,
     RECORDS_KEPT,
@@ -101,6 +102,19 @@ def test_checksums_of_removed_files_are_dropped(objects: ObjectStore, tmp_path: 
     before = record_names(objects)
     merge_records(objects, keep=lambda path: True)
     assert record_names(objects) == before, "nothing to do is not done"
+
+
+def test_an_open_index_drops_the_checksums_of_removed_files(
+    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "_SPARE", 10)
+    index = ChecksumIndex(str(tmp_path))
+    for number in range(100):
+        write_record(objects, name(number), {f"f{number}": FileChecksum(number, number)})
+        merge_records(objects, keep=lambda path, number=number: path == f"f{number}")  # type: ignore[misc]
+        index.refresh()
+        assert len(index._sums) <= 2 * 2 + 10 + 1
+        assert index.find(f"f{number}") == FileChecksum(number, number)
 
 
 def test_the_later_of_two_checksum_records_is_used(objects: ObjectStore, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 from tests.s3_server import S3Root
 from tests.thresholds import Thresholds
@@ -265,7 +266,8 @@ def test_storage_errors_have_a_report(kind: StorageErrorKind) -> None:
     assert str(error) == "s3://bucket/a: reason"
 
 
-def test_an_interrupt_inside_lance_is_no_damaged_file() -> None:
-    failed = OSError("/g/__manifest: External error: KeyboardInterrupt: , /x/lance/src/io.rs:1:2")
+@pytest.mark.parametrize("kind", [OSError, pa.ArrowInvalid])
+def test_an_interrupt_inside_lance_is_no_damaged_file(kind: type[Exception]) -> None:
+    failed = kind("/g/__manifest: External error: KeyboardInterrupt: , /x/lance/src/io.rs:1:2")
     with pytest.raises(KeyboardInterrupt), reporting("/g", "__manifest"):
         raise failed

@@ -28,7 +28,9 @@ class Alarms:
 
     def forget(self) -> None:
         """Forget all alarms. A forked process has none, and no thread that waits for them."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        """To be taken itself: an interrupt in the methods of the condition would leave it taken."""
+        self._changed = threading.Condition(self._lock)
         self._due: dict[Callable[[], None], float] = {}
         self._wakes = 0.0
         """The time at which the thread looks at the alarms, on the monotonic clock."""
@@ -37,7 +39,7 @@ class Alarms:
     def set(self, call: Callable[[], None], seconds: float) -> None:
         """Call a function after some seconds. A second alarm for the same function replaces the first."""
         due = time.monotonic() + seconds
-        with self._changed:
+        with self._lock:
             self._due[call] = due
             if self._thread is None:
                 self._wakes = due
@@ -47,12 +49,12 @@ class Alarms:
 
     def cancel(self, call: Callable[[], None]) -> None:
         """Cancel an alarm. Does nothing if it has gone off."""
-        with self._changed:
+        with self._lock:
             self._due.pop(call, None)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 now = time.monotonic()
                 called = [call for call, due in self._due.items() if due <= now]
                 for call in called:

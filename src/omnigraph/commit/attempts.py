@@ -237,8 +237,10 @@ class _Write:
     def _before(self, view: Manifest) -> Commit | None:
         """Check the preconditions against a state. Returns an earlier commit with the same idempotency key."""
         request = self._request
-        repeated = find_idempotent(view, request.idempotency_key)
+        repeated = find_idempotent(view, request.idempotency_key, request.actor)
         if repeated is not None:
+            if request.on_repeat is not None:
+                request.on_repeat(repeated)
             return repeated
         if request.expect_head is not None and view.head.id != request.expect_head:
             raise PreconditionFailedError(request.branch, request.expect_head, view.head.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -63,6 +64,22 @@ class RecoveryRecord:
     branch: str
     tables: tuple[TableOutcome, ...]
     created_at: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as the JSON object that all user interfaces return."""
+        return {
+            "operation_id": self.operation_id,
+            "graph_commit_id": self.commit_id,
+            "recovery_kind": self.kind.value,
+            "recovery_for_actor": self.actor,
+            "sidecar_writer_kind": self.writer,
+            "graph_branch": self.branch,
+            "per_table_outcomes": [
+                {"key": t.key, "state": t.state, "from_version": t.from_version, "to_version": t.to_version}
+                for t in self.tables
+            ],
+            "created_at": self.created_at,
+        }
 
 
 def append(ledger: Ledger, record: RecoveryRecord) -> None:

@@ -47,7 +47,6 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
 )
-from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.table_ref import TableRef
 
 _ATTEMPTS = 16
@@ -154,7 +153,7 @@ class _Reset:
         self._incarnation = ulid_now().lower()
         found = store.find_branch(name)
         if found is None:
-            raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
+            raise store.no_branch(name)
         self._ref: BranchRef = found
 
     def run(self, head: str | None) -> BranchReset:

@@ -39,14 +39,12 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
-    InputError,
     ObjectChangedError,
     ObjectExistsError,
     OmnigraphError,
     PreconditionFailedError,
     ReadSetChangedError,
 )
-from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.table_ref import TableRef
 
 _ATTEMPTS = 16
@@ -225,7 +223,7 @@ def delete_branch(store: Store, name: str, head: str | None = None, incarnation:
     """
     name = branch_name(name)
     if name == MAIN:
-        raise InputError("branch 'main' cannot be deleted")
+        raise ConflictError("branch 'main' cannot be deleted")
     if _finish_deletion(store, name):
         return
     ref = _deletable(store, name, incarnation)
@@ -269,7 +267,7 @@ def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
     existing = store.branch_refs()
     ref = existing.get(name)
     if ref is None:
-        raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
+        raise store.no_branch(name)
     if incarnation not in (None, ref.incarnation):
         raise BranchNotFoundError(name, hint="it was deleted and created again in the meantime")
     if any(info.is_hidden and info.parent_ledger == ref.ledger for info in existing.values()):

@@ -13,21 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import field
-from threading import Event
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from ulid_transform import ulid_now
 
-from omnigraph.commit.lineage import find_all_idempotent
+from omnigraph.commit.lineage import ActorKey, find_all_idempotent
 from omnigraph.commit.manifest import Commit, Manifest, Member, Models, TypeCounts, combined_models
 from omnigraph.commit.read_set import ReadSet, reads_of, tracked, untracked
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.signal import Signal
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import Append, Change, DeleteIds, TableWrite, Upsert
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.dataclass import dataclass
-from omnigraph.errors import ReadSetChangedError, RetryableError, StorageError, VersionReclaimedError
+from omnigraph.errors import CancelledError, ReadSetChangedError, RetryableError, StorageError, VersionReclaimedError
 from omnigraph.storage.blobs import is_blob, stored_blobs
 from omnigraph.storage.tables import TableStorage
 
@@ -70,7 +70,7 @@ class Waiting:
     alone: bool
     id: str = field(default_factory=ulid_now)
     context: Context = field(default_factory=copy_context)
-    woken: Event = field(default_factory=Event)
+    woken: Signal = field(default_factory=Signal)
     has_turn: bool = False
     is_gone: bool = False
     has_outcome: bool = False
@@ -170,14 +170,14 @@ class Group:
         reads = reads_of(view)
         for candidate in self._candidates:
             reads.add(candidate.reads)
-        keys = [member.request.idempotency_key for member in self.chosen]
+        keys = [_key(member) for member in self.chosen]
         writes = _combined(self._candidates)
         return Prepared(writes, keys=[key for key in keys if key is not None], members=self._recorded)
 
     def _prepared(self, view: Manifest) -> Iterable[_Candidate]:
         """The prepared writes, also those that failed or have nothing to do. Writes to be tried alone are marked."""
         undecided = [member for member in self.undecided if not member.alone]
-        keys = [member.request.idempotency_key for member in undecided]
+        keys = [_key(member) for member in undecided]
         earlier = find_all_idempotent(view, {key for key in keys if key is not None})
         for member, key in zip(undecided, keys, strict=True):
             if key is not None and key in earlier:
@@ -186,6 +186,8 @@ class Group:
             own, reads = tracked(view)
             try:
                 prepared = member.context.run(member.prepare, own)
+            except CancelledError as error:  # its caller has left: no other attempt would go further
+                member.decide(error=error)
             except (ReadSetChangedError, RetryableError, StorageError, VersionReclaimedError):
                 member.alone = True  # an error of this attempt: alone, the write knows how to try again
             except Exception as error:
@@ -203,9 +205,9 @@ class Group:
         """
         changes = _Changes(self._tables, view, candidates)
         chosen: list[_Candidate] = []
-        keys: set[str] = set()
+        keys: set[ActorKey] = set()
         for candidate in candidates:
-            key = candidate.waiting.request.idempotency_key
+            key = _key(candidate.waiting)
             if key in keys or changes.affect(candidate):
                 continue
             if not candidate.writes:
@@ -286,6 +288,12 @@ class _Changes:
             columns = [name for name in table.schema().names if name not in blobs]
             self._stored[key] = table.lookup("id", ids, columns=columns)
         return self._stored[key]
+
+
+def _key(member: Waiting) -> ActorKey | None:
+    """The actor and the idempotency key of a write; None without a key."""
+    key = member.request.idempotency_key
+    return None if key is None else (member.request.actor, key)
 
 
 def _candidate(member: Waiting, prepared: Prepared | Sequence[TableWrite], reads: ReadSet) -> _Candidate | None:

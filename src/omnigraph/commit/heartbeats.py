@@ -33,7 +33,9 @@ class HeartbeatSender:
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        """To be taken itself: an interrupt in the methods of the condition would leave it taken."""
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
 
     def keep(
@@ -49,7 +51,7 @@ class HeartbeatSender:
             etag: its current etag. Its counter is 0.
             seconds: the interval between heartbeats.
         """
-        with self._changed:
+        with self._lock:
             self._records[name] = _Record(objects, path, dump, etag, seconds, time.monotonic() + seconds)
             if self._thread is None or not self._thread.is_alive():  # a forked child process has no thread
                 self._thread = threading.Thread(target=self._run, name="omnigraph heartbeats", daemon=True)
@@ -58,13 +60,13 @@ class HeartbeatSender:
 
     def drop(self, name: str) -> None:
         """Stop keeping a record alive."""
-        with self._changed:
+        with self._lock:
             self._records.pop(name, None)
             self._changed.notify()
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._records:
                     self._thread = None
                     return

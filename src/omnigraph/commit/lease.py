@@ -13,6 +13,7 @@ refuses a publisher whose fencing number is lower than that of the last publishe
 
 # See docs/decisions/0031-leases-are-kept.md
 # See docs/decisions/0144-turns-in-order.md
+# See docs/decisions/0367-an-interrupted-writer-gives-up-the-lease.md
 
 from __future__ import annotations
 
@@ -22,14 +23,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from urllib.parse import quote
 from uuid import uuid4
+from weakref import finalize, ref
 
 import orjson
 
 from omnigraph.commit.alarms import ALARMS
 from omnigraph.commit.owner import Owner as Owner
+from omnigraph.commit.signal import Signal
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     LeaseLostError,
@@ -146,10 +150,13 @@ class Lease:
         self._record = record
         self._etag = etag
         self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._stop = Signal()
         self._lost = False
-        self._ttl = ttl
-        ALARMS.set(self._heartbeat, ttl / 3)
+        self._is_ending = False
+        # If an interrupted writer could not release the lease, it is garbage collected. Then its heartbeats end.
+        self._alarm = partial(_send_heartbeats, ref(self), self._stop, ttl / 3)
+        finalize(self, _ours.discard, self._holder).atexit = False
+        ALARMS.set(self._alarm, ttl / 3)
 
     def check(self) -> None:
         """Read the object and check that this process still holds the lease.
@@ -195,28 +202,26 @@ class Lease:
                 return True
         return True
 
-    def _heartbeat(self) -> None:
-        while not self._stop.is_set():
-            with self._lock:
-                if self._lost:
-                    return
-                # If the store cannot be reached, the lease may still be held. It is checked again before the publish.
-                with suppress(OmnigraphError):
-                    self._lost = not self._swap(lambda record: replace(record, beat=record.beat + 1))
-            self._stop.wait(self._ttl / 3)
+    def _renew(self) -> bool:
+        """Send a heartbeat. Returns False if the lease is lost or released."""
+        with self._lock:
+            # If the store cannot be reached, the lease may still be held. It is checked again before the publish.
+            with suppress(OmnigraphError):
+                self._lost = self._lost or not self._swap(lambda record: replace(record, beat=record.beat + 1))
+            return not self._lost
 
     def release(self) -> None:
-        """Hand the lease to the oldest waiter, or release it. Does nothing if it is lost."""
+        """Hand the lease to the oldest waiter, or release it. Does nothing if it is lost or released."""
         self._stop.set()
-        ALARMS.cancel(self._heartbeat)
+        ALARMS.cancel(self._alarm)
         with self._lock:
-            if self._lost:
-                _ours.discard(self._holder)
-                return
-            self._lost = True
-            # If this fails, the lease expires. This process can take it at once: the id is not in `_ours` any more.
-            with suppress(OmnigraphError):
-                self._swap(LeaseRecord.released)
+            if not self._lost:
+                # An interrupted release is repeated once only, because the store may not answer.
+                self._lost, self._is_ending = self._is_ending, True
+                # If this fails, the lease expires. This process can take it at once: the id is not in `_ours` any more.
+                with suppress(OmnigraphError):
+                    self._swap(LeaseRecord.released)
+                self._lost = True
             _ours.discard(self._holder)
 
     def __enter__(self) -> Lease:
@@ -226,6 +231,16 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _send_heartbeats(lease: ref[Lease], stop: Signal, seconds: float) -> None:
+    """Send heartbeats until a lease is released or lost, or nobody has it any more."""
+    while not stop.is_set:
+        held = lease()
+        if held is None or not held._renew():
+            return
+        del held
+        stop.wait(seconds)
 
 
 def lease_path(branch: str) -> str:
@@ -304,11 +319,12 @@ class _Acquisition:
                 if taken is not None:
                     return taken
         except BaseException:
+            # First, because an interrupt may end `_leave`. Writers of this process then remove the waiter at once, and
+            # those of other processes because its heartbeat stops.
+            _ours.discard(self._me.id)
             if self._joined:
-                # If this fails, other writers remove the waiter because its heartbeat stops.
                 with suppress(OmnigraphError):
                     self._leave()
-            _ours.discard(self._me.id)
             raise
 
     def _poll(self) -> Lease | None:

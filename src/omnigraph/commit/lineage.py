@@ -1,6 +1,7 @@
 """The history of a branch: its commits, newest first, or from a position on."""
 
 # See docs/decisions/0161-tokens-hold-positions.md
+# See docs/decisions/0346-idempotency-keys-belong-to-actors.md
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, read_commits
-from omnigraph.commit.ref_names import is_tag_name
-from omnigraph.commit.refs import find_tag, list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.names import did_you_mean
 
 T = TypeVar("T")
+
+ActorKey = tuple[str | None, str]
+"""An actor, and an idempotency key of it."""
 
 SHORTEST_PREFIX = 4
 """The minimum number of characters of an abbreviated commit id in input."""
@@ -190,14 +192,14 @@ def full_commit_id(store: Store, text: str) -> str:
     is_prefix = _PREFIX.fullmatch(text) is not None
     if is_prefix and len(text) == _ID_LENGTH:
         return text
-    tag = find_tag(store.objects, text) if is_tag_name(text) else None
+    tag = store.found_tag(text)
     if tag is not None:  # the name of a tag is never the beginning of an id
         return tag.commit_id
     if not is_prefix or not SHORTEST_PREFIX <= len(text) < _ID_LENGTH:
         return text
     prefix = text.upper()
     found: dict[str, Commit] = {}
-    for branch in store.branch_names():
+    for branch in store.found_branches():
         with suppress(BranchNotFoundError):  # deleted during the search
             found |= {commit.id: commit for commit in newest_of(store, branch, lambda view: _matching(view, prefix))}
     if not found:
@@ -205,6 +207,8 @@ def full_commit_id(store: Store, text: str) -> str:
     if len(found) < 2:
         return next(iter(found), text)
     newest = sorted(found.values(), key=lambda commit: commit.id, reverse=True)
+    if not all(store.shows is None or store.shows(commit.branch) for commit in newest):
+        raise InputError(f"'{text}' is the beginning of several commit ids", hint="give more characters")
     named = [
         f"{one.id} ({one.branch}{'' if one.message is None else f', {cut(one.message)}'})" for one in newest[:_MOST]
     ]
@@ -216,7 +220,7 @@ def full_commit_id(store: Store, text: str) -> str:
 
 def _of_tags(store: Store, search: Callable[[Manifest], list[Commit]]) -> Iterator[Commit]:
     """Results of a search in the histories of tags, which keep those of branches that were reset or deleted."""
-    for tag in list_tag_refs(store.objects).values():
+    for tag in store.found_tags():
         with suppress(BranchNotFoundError, VersionReclaimedError):
             view = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
             yield from [] if view is None else search(view)
@@ -270,21 +274,26 @@ def find_commit(store: Store, commit_id: str) -> Commit:
     if not isinstance(commit_id, str):
         raise InputError(f"{shown(commit_id)} is not a commit", hint="give the id of a commit, or a tag")
     commit_id = full_commit_id(store, commit_id)
-    for branch in store.branch_names():
+    for branch in store.found_branches():
         with suppress(BranchNotFoundError):  # deleted during the search
             found = newest_of(store, branch, lambda view: find_in(view, commit_id))
             if found is not None:
                 return found
     for found in _of_tags(store, lambda view: [one for one in [find_ancestor(view, commit_id)] if one is not None]):
         return found
-    if commit_id in store.branch_names():
+    if commit_id in store.shown_branches():
         raise NotFoundError(
             f"'{cut(commit_id)}' is a branch, not a commit or tag",
             hint=f"its head is {store.capture(commit_id).head.id}",
         )
-    hint = too_short(commit_id) or did_you_mean(commit_id, list_tag_refs(store.objects))
+    raise unknown_commit(store, commit_id)
+
+
+def unknown_commit(store: Store, name: str) -> NotFoundError:
+    """The error for a name that is neither the id of a commit, nor the beginning of one, nor a tag."""
+    hint = too_short(name) or did_you_mean(name, [tag for tag in store.shown_tags() if tag != name])
     hint = hint or "it may belong to a deleted branch; 'commit list' shows the commits"
-    raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=hint)
+    return NotFoundError(f"there is no commit or tag '{cut(name)}'", hint=hint)
 
 
 def too_short(text: str) -> str | None:
@@ -308,19 +317,35 @@ def expected_commit_id(store: Store, text: str) -> str:
     return found if is_full else find_commit(store, found).id
 
 
-def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
-    """The commit with an idempotency key on this branch, if there is one. For a member of a group, as it sees it.
+def find_idempotent(view: Manifest, key: str | None, actor: str | None) -> Commit | None:
+    """The commit of an actor with an idempotency key, if there is one. For a member of a group, as it sees it.
 
-    A key belongs to one branch: a new branch inherits commits, but not their keys. An undone commit does not
+    A key belongs to one branch: a new branch inherits commits, but not their keys. It also belongs to one actor:
+    others may use the same key, and neither see nor repeat each other's requests. An undone commit does not
     count. The commit that undoes it has the same key and the same operation id, so it does not count, either.
     """
-    return None if key is None else find_all_idempotent(view, [key]).get(key)
+    return None if key is None else find_all_idempotent(view, [(actor, key)]).get((actor, key))
 
 
-def find_all_idempotent(view: Manifest, keys: Collection[str]) -> dict[str, Commit]:
-    """The commits with some idempotency keys on this branch, by key, as `find_idempotent` returns them."""
+def find_any_idempotent(view: Manifest, key: str) -> Commit | None:
+    """The first commit with an idempotency key on this branch, of any actor."""
+    return next((commit for commit in _with_keys(view, {key}) if commit.idempotency_key == key), None)
+
+
+def find_all_idempotent(view: Manifest, keys: Collection[ActorKey]) -> dict[ActorKey, Commit]:
+    """The commits with some idempotency keys of actors, by actor and key, as `find_idempotent` returns them."""
+    found: dict[ActorKey, Commit] = {}
+    for one in _with_keys(view, {key for _, key in keys}):
+        name = one.actor, str(one.idempotency_key)
+        if one.idempotency_key is not None and name in keys:
+            found.setdefault(name, one)
+    return found
+
+
+def _with_keys(view: Manifest, keys: Collection[str]) -> list[Commit]:
+    """The commits of this branch with some idempotency keys, and those of members, without undone ones."""
     if not keys:
-        return {}
+        return []
     rows = view.ledger.read(filter=pc.field("idempotency_key").isin(list(keys)))
     commits = view.ledger.decoded(rows, read_commits)
     groups = rows.filter(pc.equal(rows["object_type"], RowKind.MEMBER_KEY.value))["metadata"].unique().to_pylist()
@@ -330,11 +355,5 @@ def find_all_idempotent(view: Manifest, keys: Collection[str]) -> dict[str, Comm
         commits += view.ledger.decoded(of_groups, read_commits)
     own = [commit for commit in commits if commit.ledger == view.ledger.branch]
     made = Counter(commit.operation_id for commit in own)
-    found: dict[str, Commit] = {}
-    for commit in own:
-        if commit.operation_id is None or made[commit.operation_id] == 1:
-            of_members = [commit.for_member(member.id) for member in commit.members]
-            for one in (commit, *of_members):
-                if one.idempotency_key in keys:
-                    found.setdefault(str(one.idempotency_key), one)
-    return found
+    kept = [commit for commit in own if commit.operation_id is None or made[commit.operation_id] == 1]
+    return [one for commit in kept for one in (commit, *(commit.for_member(member.id) for member in commit.members))]

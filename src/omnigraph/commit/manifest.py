@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -71,6 +72,16 @@ class TablePin:
     ref: TableRef
     row_count: int
     models: Models = ()
+
+    @property
+    def published_version(self) -> int:
+        """The version of the table, for output."""
+        return self.ref.version
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no entities. May be False for a restricted version of which no row is visible."""
+        return self.row_count == 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -148,6 +159,23 @@ class Commit:
     counts: tuple[TypeCounts, ...] | None = None
     members: tuple[Member, ...] = ()
     member: str | None = None
+
+    def _repr_html_(self) -> str:
+        from omnigraph.html_text import html_members
+
+        counts = ((one.key, one.inserted, one.updated, one.deleted) for one in self.counts or ())
+        changes = [f"{key}: +{inserted} ~{updated} -{deleted}" for key, inserted, updated, deleted in counts]
+        members = {
+            "branch": self.branch,
+            "time (UTC)": f"{datetime.fromtimestamp(self.created_at // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}",
+            "kind": self.writer,
+            "actor": self.recorded_actor,
+            "message": self.message,
+            "changes": ", ".join(changes) or None,
+            "parent": self.parent,
+            "merged parent": self.merged_parent,
+        }
+        return html_members(f"commit {self.id}", members)
 
     def of_members(self, members: tuple[Member, ...]) -> Commit:
         """This commit with the writes of a group. A group of one is the commit of that write."""

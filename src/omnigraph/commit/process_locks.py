@@ -4,58 +4,84 @@ A thread takes this lock before it waits for the lease. So a process is in the q
 many threads it has, and many threads of a process do not delay other processes longer than one.
 """
 
+# See docs/decisions/0367-an-interrupted-writer-gives-up-the-lease.md
+
 from __future__ import annotations
 
 import os
 from collections import deque
-from threading import Event, Lock
+from threading import Lock, RLock
+from weakref import WeakValueDictionary
+
+from omnigraph.commit.signal import Signal
 
 
 class FairLock:
     """A lock that is handed to the thread that has waited longest."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._closed = False
-        self._waiting: deque[Event] = deque()
+        # Reentrant: a turn that is garbage collected ends itself, also while this thread changes the queue.
+        self._lock = RLock()
+        self._holder: Signal | None = None
+        self._waiting: deque[Signal] = deque()
 
-    def acquire(self, timeout: float) -> bool:
+    def turn(self) -> Turn:
+        """A turn of the current thread. It has to be taken."""
+        return Turn(self)
+
+
+class Turn:
+    """The turn of a thread at a fair lock. `end` passes the lock on, if the turn has it, and can be repeated.
+
+    A thread that is interrupted (Ctrl-C) cannot lose a lock: the turn exists before it takes the lock, and a turn that
+    is garbage collected ends.
+    """
+
+    def __init__(self, lock: FairLock) -> None:
+        self._of = lock
+        self._handed = Signal()
+
+    def take(self, timeout: float) -> bool:
         """Take the lock. Returns False if it is not free within `timeout` seconds."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
+        of = self._of
+        with of._lock:
+            if of._holder is None:
+                of._holder = self._handed
                 return True
             if timeout <= 0:
                 return False
-            turn = Event()
-            self._waiting.append(turn)
-        try:
-            if turn.wait(timeout):
-                return True
-        except BaseException:
-            if not self._left(turn):
-                self.release()
-            raise
-        return not self._left(turn)
-
-    def _left(self, turn: Event) -> bool:
-        """Stop waiting. Returns False if the lock was already handed to this thread."""
-        with self._lock:
-            if turn.is_set():
-                return False
-            self._waiting.remove(turn)
+            of._waiting.append(self._handed)
+        if self._handed.wait(timeout):
             return True
+        with of._lock:
+            if of._holder is self._handed:  # just now
+                return True
+            of._waiting.remove(self._handed)
+            return False
 
-    def release(self) -> None:
-        """Hand the lock to the thread that has waited longest."""
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._closed = False
+    def end(self) -> None:
+        """Leave the queue, and hand the lock to the thread that has waited longest."""
+        of = self._of
+        with of._lock:
+            if self._handed in of._waiting:
+                of._waiting.remove(self._handed)
+            if of._holder is not self._handed:
+                return
+            if not of._waiting:
+                of._holder = None
+                return
+            # The next thread is woken first. After an interrupt, the end of this turn can be repeated.
+            following = of._waiting[0]
+            following.set()
+            of._holder = following
+            del of._waiting[0]
+
+    def __del__(self) -> None:
+        self.end()
 
 
-_GATES: dict[tuple[str, str], FairLock] = {}
+_GATES: WeakValueDictionary[tuple[str, str], FairLock] = WeakValueDictionary()
+"""The locks that some thread uses. Each transaction has a branch of its own, so those of all branches would add up."""
 _REGISTRY = Lock()
 
 

@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 import orjson
 
 from omnigraph.commit.json_checksums import CHECKSUM, checksum, with_checksum
+from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.ref_names import SYSTEM
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
@@ -141,6 +142,16 @@ class TagRef:
     manifest_version: int
     created_at: int | None
     etag: str = field(default="", compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The tag as the JSON object that all user interfaces return."""
+        return {
+            "name": self.name,
+            "graph_commit_id": self.commit_id,
+            "graph_branch": None if self.branch == MAIN else self.branch,
+            "graph_manifest_version": self.manifest_version,
+            "created_at": self.created_at,
+        }
 
 
 Ref = TypeVar("Ref", BranchRef, TagRef)

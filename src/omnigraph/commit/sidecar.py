@@ -173,6 +173,17 @@ class Sidecar:
         schema = self.schema
         return Change((*moved, *schema.added), schema.drops, schema.renames, schema.schema_hash, hard=schema.hard)
 
+    def to_json(self) -> dict[str, Any]:
+        """The pending write as the JSON object that all user interfaces return. `dump` returns the stored form."""
+        return {
+            "operation_id": self.operation_id,
+            "graph_commit_id": self.commit.id,
+            "actor_id": self.commit.actor,
+            "sidecar_writer_kind": self.kind.value,
+            "graph_branch": self.branch,
+            "started_at": self.started_at,
+        }
+
     def dump(self) -> bytes:
         version = SIDECAR_VERSION if self.adopted is None else ADOPTING_VERSION
         if self.schema is not None and self.schema.hard:

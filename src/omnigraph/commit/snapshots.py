@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,8 +11,6 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
 from omnigraph.commit.manifest_rows import has_commit
 from omnigraph.commit.read_set import pins, reads_of
-from omnigraph.commit.ref_names import is_tag_name
-from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, NotFoundError, StorageError, VersionReclaimedError, cut, shown
@@ -33,6 +32,15 @@ class Snapshot:
     def uri(self) -> GraphUri:
         """Address of the graph."""
         return self._store.objects.uri
+
+    def is_of(self, store: Store) -> bool:
+        """Whether the snapshot reads from a store."""
+        return self._store is store
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the snapshot shows the whole graph, and not only the part that an actor may see."""
+        return isinstance(self._store, Store)
 
     @property
     def branch(self) -> str:
@@ -66,6 +74,34 @@ class Snapshot:
     def tables(self) -> Mapping[str, TablePin]:
         """The exact table versions, by type key."""
         return self._manifest.tables
+
+    def to_json(self, internal_schema_version: int) -> dict[str, Any]:
+        """The versions of all tables as a JSON object.
+
+        Args:
+            internal_schema_version: the storage format of the graph.
+        """
+        datasets = []
+        for key, pin in self.tables.items():
+            kind, _, name = key.partition(":")
+            # The storage of a table, the numbers in its path and its versions tell of hidden types and writes.
+            datasets.append(
+                {
+                    "entity_kind": kind,
+                    "type_name": name,
+                    "dataset_path": pin.ref.path if self.is_whole else f"{kind}s/{name}",
+                    "published_dataset_version": pin.published_version if self.is_whole else self.manifest_version,
+                    "native_dataset_branch": pin.ref.branch if self.is_whole else None,
+                    "entity_count": pin.row_count,
+                }
+            )
+        return {
+            "graph_branch": self.branch,
+            "graph_manifest_version": self.manifest_version,
+            "graph_commit_id": self.commit.id,
+            "internal_schema_version": internal_schema_version,
+            "datasets": datasets,
+        }
 
     def pin(self, key: str) -> TablePin:
         """The version of one table. Adds the whole table to the read set of a write.
@@ -128,15 +164,17 @@ class Snapshot:
 
     def place(self, key: str) -> str:
         """Address of the table of a type, the same for all its versions and branches."""
-        return f"{self._store.objects.uri.identity}/{self.pin(key).ref.path}"
+        return f"{self._store.objects.uri.identity}/{self.pin(key).ref.place}"
 
     def earlier_fingerprint(self, key: str, version: int) -> str | None:
         """Fingerprint of an earlier version of a type's table, on the same branch.
 
         Returns:
-            None if the version cannot be read, or a restore has undone its changes.
+            None if the version cannot be read, a restore has undone its changes, or only a part of the rows is visible.
         """
         tables, ref = self._store.tables, self.pin(key).ref
+        if not ref.is_whole:
+            return None
         try:
             if version >= ref.version or tables.at(ref).is_restored_after(version):
                 return None
@@ -194,7 +232,7 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
         NotFoundError: there is no such commit and no such tag.
         VersionReclaimedError: cleanup has removed it.
     """
-    tag = find_tag(store.objects, commit_id) if is_tag_name(commit_id) else None
+    tag = store.found_tag(commit_id)
     if tag is not None:
         found = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
         if found is None:

@@ -12,13 +12,22 @@ from threading import Lock
 
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
+from omnigraph.commit.interrupts import complete
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest
 from omnigraph.commit.manifest_rows import has_commit, read_manifest
 from omnigraph.commit.manifest_successor import Successor, closing, successor
 from omnigraph.commit.process_locks import branch_lock
-from omnigraph.commit.ref_names import SYSTEM, branch_name
-from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch, list_branch_refs
+from omnigraph.commit.ref_names import SYSTEM, branch_name, is_tag_name
+from omnigraph.commit.refs import (
+    BranchRef,
+    TagRef,
+    branch_ref_names,
+    find_branch,
+    find_tag,
+    list_branch_refs,
+    list_tag_refs,
+)
 from omnigraph.commit.sidecar import pending
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
@@ -90,6 +99,9 @@ class Store:
         manifest: the table of published states of all branches.
         audit: the table of writes that recovery has settled.
         closed: whether the graph is closed. Captured states can still be read.
+        shows: whether suggestions in errors may name a branch and its tags; None for all.
+        finds: whether searches for commits use a branch and its tags; None for all.
+        origin: the store that this one was made from by `showing`.
     """
 
     objects: ObjectStore
@@ -99,6 +111,9 @@ class Store:
     audit: Ledger
     timeouts: Timeouts = field(default_factory=Timeouts)
     closed: bool = False
+    shows: Callable[[str], bool] | None = None
+    finds: Callable[[str], bool] | None = None
+    origin: Store | None = None
     _known: dict[str, Manifest] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -142,7 +157,7 @@ class Store:
         if view.closed:
             if view.successor is not None and self.branch_identifier(branch) not in (None, incarnation):
                 return self.capture(branch)  # it was reset meanwhile
-            raise self._no_branch(branch)  # its deletion was interrupted before the reference was removed
+            raise self.no_branch(branch)  # its deletion was interrupted before the reference was removed
         return self._remember(view)
 
     def newest(self, branch: str, name: str | None, known: LedgerVersion | None = None) -> LedgerVersion | None:
@@ -277,7 +292,7 @@ class Store:
         except StorageError as error:
             if self.branch_identifier(branch) == incarnation:
                 raise
-            raise self._no_branch(branch) from error
+            raise self.no_branch(branch) from error
 
     def _identity(self, branch: str) -> tuple[str, str | None]:
         """The incarnation of a branch and the Lance branch of its manifest, from its reference.
@@ -292,7 +307,7 @@ class Store:
             return MAIN, None
         found = self.find_branch(branch)
         if found is None:
-            raise self._no_branch(branch)
+            raise self.no_branch(branch)
         return found.incarnation, found.ledger
 
     def find_branch(self, name: str) -> BranchRef | None:
@@ -318,18 +333,19 @@ class Store:
         return ref.after_reset(view.successor) or ref
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self.closed or (self.origin is not None and self.origin.closed):
             raise InputError("this graph is closed", hint="open it again")
 
-    def _no_branch(self, branch: str) -> BranchNotFoundError:
+    def no_branch(self, branch: str) -> BranchNotFoundError:
+        """The error for an unknown branch."""
         self.forget(branch)
-        others = [name for name in self.branch_names() if name != branch]
+        others = [name for name in self.shown_branches() if name != branch]
         return BranchNotFoundError(branch, hint=did_you_mean(branch, others))
 
     def _no_ledger(self, branch: str, incarnation: str, name: str | None) -> OmnigraphError:
         """The error for a branch without a manifest: it was deleted, or its files are missing."""
         if self.branch_identifier(branch) != incarnation:
-            return self._no_branch(branch)
+            return self.no_branch(branch)
         path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}"
         hint = f"restore the files from a backup, or delete branch '{branch}', whose rows can no longer be read"
         return DamagedFileError(str(self.objects.uri), path, f"the manifest of branch '{branch}' is missing", hint=hint)
@@ -341,6 +357,36 @@ class Store:
         """
         self._check_open()
         return [MAIN, *(name for name in branch_ref_names(self.objects) if not name.startswith(SYSTEM))]
+
+    def showing(self, shows: Callable[[str], bool], finds: Callable[[str], bool]) -> Store:
+        """The same store, whose suggestions and searches for commits leave out some branches and their tags."""
+        return replace(self, shows=shows, finds=finds, origin=self)
+
+    def shown_branches(self) -> list[str]:
+        """The branches that suggestions may name."""
+        return [name for name in self.branch_names() if self.shows is None or self.shows(name)]
+
+    def shown_tags(self) -> list[str]:
+        """The tags that suggestions may name: those of commits that were made on shown branches."""
+        found = list_tag_refs(self.objects).values()
+        return [tag.name for tag in found if self.shows is None or self.shows(tag.branch)]
+
+    def found_branches(self) -> list[str]:
+        """The branches that searches for commits use."""
+        return [name for name in self.branch_names() if self.finds is None or self.finds(name)]
+
+    def found_tags(self) -> list[TagRef]:
+        """The tags that searches for commits use: those of commits that were made on such branches."""
+        return [tag for tag in list_tag_refs(self.objects).values() if self.finds is None or self.finds(tag.branch)]
+
+    def found_tag(self, name: str) -> TagRef | None:
+        """A tag, for a search; None if there is none."""
+        found = find_tag(self.objects, name) if is_tag_name(name) else None
+        return found if found is None or self.finds is None or self.finds(found.branch) else None
+
+    def finds_commit(self, commit: Commit) -> bool:
+        """Whether a commit was made on a branch that searches for commits use."""
+        return self.finds is None or self.finds(commit.branch)
 
     def branch_identifier(self, branch: str) -> str | None:
         """The incarnation of a branch; None if there is no such branch."""
@@ -375,6 +421,8 @@ class Store:
     def close(self) -> None:
         """Drop all cached states, and refuse further reads."""
         self.closed = True
+        if self.origin is not None:
+            self.origin.close()
         with self._lock:
             self._known.clear()
 
@@ -412,18 +460,19 @@ class Store:
 
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:
-        gate = branch_lock(self.objects.uri.identity, name)
+        turn = branch_lock(self.objects.uri.identity, name).turn()
+        held: Lease | None = None
         began = time.monotonic()
-        if not gate.acquire(timeout=wait):
-            raise LeaseTimeoutError(
-                f"branch '{name}' is in use by another writer of this process", hint="try again later"
-            )
         try:
+            if not turn.take(timeout=wait):
+                raise LeaseTimeoutError(
+                    f"branch '{name}' is in use by another writer of this process", hint="try again later"
+                )
             left = max(wait - (time.monotonic() - began), 0.0)
-            with lease.acquire(self.leases, name, at_least=fence, wait=left, ttl=self.timeouts.ttl) as held:
-                yield held
+            held = lease.acquire(self.leases, name, at_least=fence, wait=left, ttl=self.timeouts.ttl)
+            yield held
         finally:
-            gate.release()
+            complete(*([] if held is None else [held.release]), turn.end)
 
     def _fence(self, branch: str) -> int:
         """The fencing number in the branch's manifest; 0 for a branch that is about to be created."""

@@ -20,6 +20,7 @@ from omnigraph.storage.layouts import Layout, stage_layout
 from omnigraph.storage.row_changes import KnownRows, RemovedRows, RowSource
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
+    key_conflict,
     stage_append,
     stage_change,
     stage_delete,
@@ -140,12 +141,12 @@ class Insert(_RowsWrite):
         try:
             return stage_insert(table, self.rows)
         except KeyConflictError as error:
-            raise KeyConflictError(self.key, error.entity_id) from error
+            raise KeyConflictError(self.key, error.entity_id, ids=error.ids, total=error.total) from error
 
     def restage(self, table: TableView, earlier: Staged, base: TableRef) -> Staged | None:
         taken = table.lookup(_ID, self.rows[_ID], columns=[_ID])
         if taken.num_rows:
-            raise KeyConflictError(self.key, pc.min(taken[_ID]).as_py())
+            raise key_conflict(self.key, taken)
         staged = earlier.rebase(base)
         return None if staged is None else replace(staged, ids=self.rows[_ID])
 

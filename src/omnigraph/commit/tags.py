@@ -7,7 +7,7 @@ from contextlib import suppress
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.ref_names import tag_name
-from omnigraph.commit.refs import TagRef, create_tag_ref, delete_tag_ref, find_tag, list_tag_refs
+from omnigraph.commit.refs import TagRef, create_tag_ref, delete_tag_ref, list_tag_refs
 from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import ConflictError, NotFoundError, ObjectChangedError, ObjectExistsError, OmnigraphError
@@ -69,9 +69,9 @@ def delete_tag(store: Store, name: str) -> None:
     Raises:
         NotFoundError: there is no such tag.
     """
-    found = find_tag(store.objects, name)
+    found = store.found_tag(name)
     if found is None:
-        raise NotFoundError(f"there is no tag '{name}'", hint=did_you_mean(name, list_tag_refs(store.objects)))
+        raise NotFoundError(f"there is no tag '{name}'", hint=did_you_mean(name, store.shown_tags()))
     reach(Failpoint.TAG_DELETE_CHECKED)
     store.manifest.delete_tag(name)  # so that a running format migration does not create the reference again
     try:

@@ -21,9 +21,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from omnigraph.commit import attempts
 from omnigraph.commit.group import MOST_MEMBERS, Group, Waiting, may_join
+from omnigraph.commit.interrupts import complete
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.sidecar import WriterKind
@@ -108,17 +110,7 @@ class WriterQueue:
 
         A turn that does not end would stop all writers of the branch in this process. So each step can be repeated.
         """
-        interrupt: KeyboardInterrupt | None = None
-        is_over = False
-        while not is_over:
-            try:
-                self._abandon(waiting)
-                self.leave(waiting)
-                is_over = True
-            except KeyboardInterrupt as error:
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+        complete(lambda: self._abandon(waiting), lambda: self.leave(waiting))
 
     def enter(self, waiting: Waiting) -> None:
         """Wait for the turn, or for the outcome.
@@ -223,13 +215,23 @@ class WriterQueue:
         members = self._next(before)
         while members:
             began = time.monotonic()
-            self._put_back(_write_group(members))
+            try:
+                self._put_back(_write_group(members))
+            except BaseException as error:  # there is no memory, for example
+                self._give_up(members, error)
             took = time.monotonic() - began
             for member in members:
                 if member.has_outcome:
                     member.woken.set()
             self._gather(len(members), time.monotonic() + min(took * _GATHERING, _LONGEST_GATHERING))
             members = self._next()
+
+    def _give_up(self, members: Sequence[Waiting], error: BaseException) -> None:
+        """Give an outcome to the members that have none and are not in the queue: they would wait for ever."""
+        with self._lock:
+            lost = [member for member in members if not member.has_outcome and member not in self._waiting]
+        for member in lost:
+            member.decide(error=RecoveryRequiredError(member.id, f"the writer was ended: {error!r}"))
 
     def _gather(self, size: int, until: float) -> None:
         """Wait until as many writers as in the last group are back."""
@@ -255,8 +257,12 @@ def _write_group(members: Sequence[Waiting]) -> list[Waiting]:
         else:  # nothing was written: each of them finds out alone what is wrong
             for member in group.undecided:
                 member.alone = True
-    except BaseException as error:
-        _fail(group.undecided, RecoveryRequiredError(first.id, f"the writer was ended: {error!r}"))
+    except BaseException as error:  # a panic of a native library, for example
+        if group.is_publishing:
+            _fail(group.chosen, RecoveryRequiredError(first.id, f"the writer was ended: {error!r}"))
+        else:
+            for member in group.undecided:
+                member.alone = True
     return group.undecided
 
 
@@ -276,7 +282,8 @@ def _copy(error: Exception) -> Exception:
     return made
 
 
-_QUEUES: dict[tuple[str, str], WriterQueue] = {}
+_QUEUES: WeakValueDictionary[tuple[str, str], WriterQueue] = WeakValueDictionary()
+"""The queues that some writer uses. Each transaction has a branch of its own, so those of all branches would add up."""
 _REGISTRY = threading.Lock()
 
 

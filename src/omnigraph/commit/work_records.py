@@ -35,6 +35,7 @@ from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.lease import TTL_SECONDS, Owner
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.removal_list import check_present, state_refs
+from omnigraph.commit.signal import Signal
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import (
     ObjectChangedError,
@@ -362,7 +363,7 @@ class _RecordThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._wake = Signal()
         self._works: set[Work] = set()
         self._delayed: set[_DelayedRecord] = set()
         self._thread: threading.Thread | None = None
@@ -370,7 +371,7 @@ class _RecordThread:
 
     def _forked(self) -> None:
         """Forget the records in a forked child process: the parent process renews them."""
-        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._lock, self._wake = threading.Lock(), Signal()
         self._works, self._delayed, self._thread = set(), set(), None
 
     def add(self, work: Work) -> None:
@@ -400,7 +401,7 @@ class _RecordThread:
         if self._thread is None:
             self._thread = threading.Thread(target=self._beat, name="omnigraph work records", daemon=True)
             self._thread.start()
-        if not self._wake.is_set():
+        if not self._wake.is_set:
             self._wake.set()
 
     def _beat(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pyarrow as pa
 
 from omnigraph.commit.commit_metadata import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
-from omnigraph.commit.manifest import MAIN, Manifest, Member, TypeCounts
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, Member, TypeCounts
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
@@ -39,7 +39,8 @@ class Prepared:
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
         touched: for a branch update, finds the ids of the entities of the branch that change, by their type key in the
             branch; None for all entities of a type. The writes do not tell: they apply to the tables of the parent.
-        keys: for a group, the idempotency keys of its members. No commit of the branch may have one of them.
+        keys: for a group, the actors and idempotency keys of its members. No commit of the branch may have one of
+            these pairs.
         members: for a group, returns its members, given the state and the number of entities that the staged writes
             change. Called right before the sidecar is written.
     """
@@ -55,7 +56,7 @@ class Prepared:
     on_head: bool = False
     matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
     touched: Callable[[], Mapping[str, pa.Array | None]] | None = None
-    keys: Collection[str] = ()
+    keys: Collection[tuple[str | None, str]] = ()
     members: Callable[[Manifest, tuple[TypeCounts, ...]], tuple[Member, ...]] | None = None
 
 
@@ -117,6 +118,7 @@ class WriteRequest:
         work: the work record that protects files which were written before the commit; None if the write stages all
             its files itself.
         healed: whether the caller has just settled the interrupted writes of the branch.
+        on_repeat: is called with the earlier commit, if a commit has the idempotency key. It may raise an error.
     """
 
     branch: str = MAIN
@@ -132,6 +134,7 @@ class WriteRequest:
     schema: SchemaChange | None = None
     work: Work | None = None
     healed: bool = False
+    on_repeat: Callable[[Commit], None] | None = None
 
     def __post_init__(self) -> None:
         """Validate the fields that are stored in the commit.

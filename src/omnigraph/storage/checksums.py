@@ -37,6 +37,9 @@ RECORDS_KEPT = 128
 _VERSION = 1
 _NAME = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.json")
 _CHUNK = 1 << 20
+_SPARE = 10_000
+"""An index has at most twice as many files as the records, and so many more. Then it reads the records again."""
+
 _TICK = 50_000_000
 """Two changes of a directory within this many nanoseconds may have the same modification time."""
 
@@ -189,6 +192,7 @@ class ChecksumIndex:
         self._read: set[str] = set()
         self._seen: int | None = None
         self._sums: Checksums = {}
+        self._at_reread = 0
         self.damaged: set[str] = set()
         """Paths of records that cannot be read."""
 
@@ -238,3 +242,20 @@ class ChecksumIndex:
             self._read &= set(names)
             self.damaged &= {f"{CHECKSUMS_DIRECTORY}/{name}" for name in names}
             self._seen = seen if time.time_ns() - seen > _TICK else None
+            if len(self._sums) > 2 * self._at_reread + _SPARE:
+                self._reread(names)
+
+    def _reread(self, names: Iterable[str]) -> None:
+        """Drop the checksums of files that were removed: they are no longer in any record."""
+        sums: Checksums = {}
+        for name in names:
+            try:
+                with open(f"{self._directory}/{name}", "rb") as file:
+                    found = load_record(file.read())
+            except OSError:
+                return  # it was merged meanwhile: try again at the next refresh
+            if found is None:
+                self.damaged.add(f"{CHECKSUMS_DIRECTORY}/{name}")
+            else:
+                sums.update(found)
+        self._sums, self._at_reread = sums, len(sums)

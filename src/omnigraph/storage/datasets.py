@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from lance import LanceDataset
@@ -17,6 +17,7 @@ from omnigraph.errors import (
     StorageErrorKind,
     VersionReclaimedError,
 )
+from omnigraph.settings import CACHE_MEMORY
 from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import check_blobs_by, stored_blobs
 from omnigraph.storage.file_checks import FileChecks, FileDamage, VerifiedFiles
@@ -30,6 +31,31 @@ from omnigraph.storage.table_ref import TableRef, table_directory
 
 _WITH_INDEXES = "with indexes"
 _LOG = logging.getLogger("omnigraph")
+
+_METADATA_SHARE = 8
+"""Lance may cache manifests and file footers of an eighth of `OMNIGRAPH_CACHE_MEMORY`.
+
+Each commit adds a manifest with all fragments of its table, so a process that writes for a long time fills the cache.
+The default of Lance is 1 GiB.
+"""
+
+_HANDLES = 64
+"""Maximum number of cached handles."""
+
+_FRAGMENTS = 8_000
+"""Maximum number of fragments in the cached handles of one branch of a table.
+
+A handle has all fragments of its version, about 0.5 KB each, outside of the limits of Lance. Each commit adds a handle.
+"""
+
+_VERSIONS = 4
+"""Versions of a branch of a table whose handles are cached, however many fragments they have."""
+
+
+def _new_session() -> Session:
+    # A commit replaces an index, and its pages stay in the cache until the limit. The default of Lance is 6 GiB.
+    limit = CACHE_MEMORY.amount()
+    return Session(metadata_cache_size_bytes=limit // _METADATA_SHARE, index_cache_size_bytes=limit)
 
 
 class Datasets:
@@ -45,9 +71,9 @@ class Datasets:
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         self.root = root
         self.options = dict(options) if options else None
-        self._session = Session()
+        self._session = _new_session()
         self._checks = FileChecks(root) if "://" not in root else None
-        self._handles: LruCache[LanceDataset] = LruCache(64)
+        self._handles: LruCache[LanceDataset] = LruCache(_HANDLES)
         self._digests: LruCache[tuple[str, ...]] = LruCache(256)
         self._id_fragments: LruCache[IdFragments] = LruCache(16)
         self._damaged_indexes: dict[TableRef, frozenset[str]] = {}
@@ -63,7 +89,7 @@ class Datasets:
             VersionReclaimedError: the version does not exist.
         """
         found = self._handles.get(ref)
-        return self._handles.put(ref, self.open_uncached(ref)) if found is None else found
+        return self._keep(ref, ref, self.open_uncached(ref)) if found is None else found
 
     def open_uncached(self, ref: TableRef) -> LanceDataset:
         """As `open`, but a new handle that no other thread uses."""
@@ -89,7 +115,7 @@ class Datasets:
             return handle
         key = (ref, _WITH_INDEXES)
         found = self._handles.get(key)
-        return self._handles.put(key, self.open_unchecked(ref)) if found is None else found
+        return self._keep(key, ref, self.open_unchecked(ref)) if found is None else found
 
     def open_unchecked(self, ref: TableRef) -> LanceDataset:
         """A new handle, without a check of the files.
@@ -153,7 +179,15 @@ class Datasets:
     def add(self, ref: TableRef, dataset: LanceDataset) -> None:
         """Cache the handle of a version that was just committed."""
         home = at_root(dataset, self.root, ref.path, options=self.options, session=self._session)
-        self._handles.put(ref, home)
+        self._keep(ref, ref, home)
+
+    def _keep(self, key: Hashable, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
+        """Cache a handle. If the handles of its branch have too many fragments, drop the least recently used ones."""
+        self._handles.put(key, dataset)
+        versions = max(_VERSIONS, _FRAGMENTS // max(1, len(dataset.fragment_ids())))
+        if versions < _HANDLES:
+            self._handles.trim(lambda other: _branch_of(other) == (ref.path, ref.branch), versions)
+        return dataset
 
     def fragment_digests(self, ref: TableRef) -> tuple[str, ...]:
         """Digest of each fragment of a version, cached. Equal digests mean equal rows."""
@@ -169,13 +203,13 @@ class Datasets:
     def forget_branch(self, path: str, branch: str) -> None:
         """Drop the cached handles of one branch of a table."""
         self._id_fragments.discard(lambda key: key == (path, branch))
-        self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
+        self._handles.discard(lambda key: _branch_of(key) == (path, branch))
 
     def forget(self, path: str) -> None:
         """Drop everything that is cached of a table. To be called after versions of it were removed."""
-        self._session = Session()
+        self._session = _new_session()
         self._id_fragments.discard(lambda key: isinstance(key, tuple) and key[0] == path)
-        self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        self._handles.discard(lambda key: _branch_of(key)[0] == path)
         self._digests.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
         if self._checks is not None:
             self._checks.forget(path)
@@ -287,6 +321,13 @@ class Datasets:
         damages = self.verify_files(ref).damages
         if damages:
             raise damages[0].error(self.root) from error
+
+
+def _branch_of(key: Hashable) -> tuple[str, str | None]:
+    """The table and the branch of a cached handle."""
+    ref = key[0] if isinstance(key, tuple) else key
+    assert isinstance(ref, TableRef)
+    return ref.path, ref.branch
 
 
 def _missing(ref: TableRef) -> VersionReclaimedError:

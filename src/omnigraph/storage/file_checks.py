@@ -30,8 +30,12 @@ from omnigraph.storage.lance_manifest import (
     seal,
     split,
 )
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 from omnigraph.storage.table_files import below
+
+_REMEMBERED = 100_000
+"""Number of checked files, and of checked fragments, that a process remembers. Each commit adds some."""
 
 _READERS = 4
 _MANY = 32
@@ -122,8 +126,8 @@ class FileChecks:
     root: str
     limit: int = field(default_factory=checked_bytes)
     sums: ChecksumIndex = field(init=False)
-    _sound: set[str] = field(default_factory=set)
-    _known: set[bytes] = field(default_factory=set)
+    _sound: LruCache[bool] = field(default_factory=lambda: LruCache(_REMEMBERED))
+    _known: LruCache[bool] = field(default_factory=lambda: LruCache(_REMEMBERED))
 
     def __post_init__(self) -> None:
         self.sums = ChecksumIndex(self.root)
@@ -192,15 +196,16 @@ class FileChecks:
         fresh: set[bytes] = set()
         for fragment in manifest.fragments:
             key = blake2b(fragment, digest_size=16, key=directory.encode()[-64:]).digest()
-            if key not in self._known:
+            if not self._known.get(key):
                 fresh.add(key)
                 files += self._placed(table, directory, manifest, fragment_files(fragment))
         files += self._placed(table, directory, manifest, manifest.indexes)
-        found = self._damages([each for each in files if each[0] not in self._sound])
+        found = self._damages([each for each in files if not self._sound.get(each[0])])
         for each in found:
             if each.index is None:
                 raise each.error(self.root)
-        self._known |= fresh
+        for key in fresh:
+            self._known.put(key, True)
         return found
 
     def damages(self, table: str, directory: str, path: str, version: int, expected: str | None) -> list[FileDamage]:
@@ -237,17 +242,17 @@ class FileChecks:
         Raises:
             DamagedFileError: it is damaged.
         """
-        if path not in self._sound:
+        if not self._sound.get(path):
             reason = self._damage(path, None)
             if reason is not None:
                 raise DamagedFileError(self.root, path, reason)
-            self._sound.add(path)
+            self._sound.put(path, True)
 
     def forget(self, table: str) -> None:
         """Forget which files of a table were checked. They are checked again when they are next opened."""
         prefix = f"{table}/"
-        self._known.clear()
-        self._sound -= {path for path in self._sound if path.startswith(prefix)}
+        self._known.discard(lambda key: True)
+        self._sound.discard(lambda path: isinstance(path, str) and path.startswith(prefix))
 
     def _placed(
         self, table: str, directory: str, manifest: ManifestFile, files: list[NeededFile] | tuple[NeededFile, ...]
@@ -276,7 +281,7 @@ class FileChecks:
             path, file = item
             reason = self._damage(path, file.size)
             if reason is None:
-                self._sound.add(path)
+                self._sound.put(path, True)
                 return None
             return FileDamage(path, reason, file.index)
 

@@ -17,7 +17,7 @@ REF_ERRORS = (OSError, ValueError, RuntimeError)
 """Raised by Lance if it cannot read or change a branch or tag."""
 UNREADABLE = (OSError, ValueError, RuntimeError)
 """Raised by Lance if a file cannot be decoded."""
-_FAILED_READ = re.compile(r"LanceError\(IO\)|^(External error: )?Not found")
+_FAILED_READ = re.compile(r"LanceError\(IO\)|^(External error: )?Not found|\bExternal error: KeyboardInterrupt\b")
 T = TypeVar("T")
 
 _ATTEMPTS = 16

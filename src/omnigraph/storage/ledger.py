@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.dataclass import dataclass
@@ -59,6 +60,17 @@ UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, Ty
 """Exceptions that decoders raise for rows with invalid content."""
 
 T = TypeVar("T")
+
+_CACHE_BYTES = 1 << 20
+"""Lance may cache so much metadata of the versions that follow an opened one.
+
+A commit hands the cache of its base on to the new version and adds a manifest to it, so a process that writes for a
+long time fills it. The default of Lance is 1 GiB. Only the newest version is needed, and its manifest is in its handle.
+"""
+
+
+def _new_session() -> Session:
+    return Session(metadata_cache_size_bytes=_CACHE_BYTES, index_cache_size_bytes=_CACHE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +299,11 @@ class Ledger:
             fragments = write_fragments(rows, uri, schema=schema, mode="create", storage_options=self._options)
         sealed = sealed_schema(schema, 1, fragments, self._parts.sums(self.path, fragments))
         made = self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(sealed, fragments)), fragments)
-        if self.newest(made) is not made:
+        found = self.open()  # a handle with a limited cache
+        if found is None or found.version != made.version:
             # Another process created the ledger while this one was paused, and cleanup has removed its version 1.
             raise TableConflictError(f"{self.path} exists")
-        return made
+        return found
 
     def open(self, branch: str | None = None, version: int | None = None) -> LedgerVersion | None:
         """Open a version, by default the newest; None if the ledger or branch does not exist.
@@ -312,7 +325,8 @@ class Ledger:
         try:
             # No shared session: its cache keys are path and version, and a branch that was deleted and created again
             # has the same paths and versions with other contents.
-            return open_dataset(self._root, self.path, branch, version, options=self._options)
+            session = _new_session()
+            return open_dataset(self._root, self.path, branch, version, options=self._options, session=session)
         except OmnigraphError:
             raise
         except Exception as error:
@@ -492,7 +506,7 @@ class Ledger:
                 raise TableConflictError(f"{self.path}: {error}") from error
             raise lance_failure(error, self._root, self.path, write=True) from error
         self._flush(branch, [], [int(made.version)], created=made.version == 1)
-        return self._version(branch, at_root(made, self._root, self.path, options=self._options))
+        return self._version(branch, self._at_root(made))
 
     def make_durable(self, version: LedgerVersion) -> None:
         """Flush a version. Its publisher may have died before it flushed the version."""
@@ -515,6 +529,9 @@ class Ledger:
         """
         own = [file for part in parts for file in part.files if file.base_id is None]
         return [f"{table_directory(self.path, branch)}/data/{data_file_name(file)}" for file in own]
+
+    def _at_root(self, made: LanceDataset) -> LanceDataset:
+        return at_root(made, self._root, self.path, options=self._options, session=made.session())
 
     def _uri(self, branch: str | None) -> str:
         return f"{self._root}/{table_directory(self.path, branch)}"
@@ -556,7 +573,7 @@ class Ledger:
             manifest = f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}"
             self._sync([manifest, self.branch_ref(name)])
         # Lance copied the base paths of the base version from disk. They may point to an old location of the graph.
-        return self._version(name, at_root(made, self._root, self.path, options=self._options))
+        return self._version(name, self._at_root(made))
 
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""

@@ -21,22 +21,26 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import DamagedFileError
 from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.latest_version import latest_damage
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 from omnigraph.storage.table_files import data_file_name
 
 SEAL = b"omnigraph:parts"
 
+_REMEMBERED = 10_000
+"""Number of verified files that a process remembers. Each commit adds a file, and a version has a few dozen."""
+
 
 @dataclass(slots=True)
 class Parts:
-    """The files of a ledger's parts, verified once per process.
+    """The files of a ledger's parts, verified once per process. If there are very many, the oldest are verified again.
 
     Attributes:
         root: the root of the graph in the form that Lance takes.
     """
 
     root: str
-    _sound: set[str] = field(default_factory=set)
+    _sound: LruCache[bool] = field(default_factory=lambda: LruCache(_REMEMBERED))
 
     @property
     def on_disk(self) -> bool:
@@ -48,7 +52,8 @@ class Parts:
         if not self.on_disk:
             return dict.fromkeys(files)
         found = {name: f"{file_checksum(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
-        self._sound |= {f"{directory}/data/{name}" for name in files}
+        for name in files:
+            self._sound.put(f"{directory}/data/{name}", True)
         return dict(found)
 
     def check(self, path: str, expected: str | None, version_path: str) -> None:
@@ -63,7 +68,7 @@ class Parts:
         Raises:
             DamagedFileError: it is damaged.
         """
-        if expected is None or path in self._sound or not self.on_disk:
+        if expected is None or self._sound.get(path) or not self.on_disk:
             return
         try:
             found = file_checksum(f"{self.root}/{path}")
@@ -74,7 +79,7 @@ class Parts:
             raise DamagedFileError(self.root, path, f"it cannot be read: {os.strerror(error.errno or 0)}") from error
         if f"{found.crc:08x}" != expected:
             raise DamagedFileError(self.root, path, "its checksum does not match")
-        self._sound.add(path)
+        self._sound.put(path, True)
 
     def _missing(self, path: str, version_path: str) -> DamagedFileError:
         """The error for a missing part. Names the newest version file, if that has the content of another version."""

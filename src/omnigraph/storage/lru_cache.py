@@ -35,6 +35,13 @@ class LruCache(Generic[V]):
                 self._held.popitem(last=False)
         return value
 
+    def trim(self, matches: Callable[[Hashable], bool], size: int) -> None:
+        """Remove the least recently used of the values whose key matches, until at most `size` of them are left."""
+        with self._lock:
+            found = [key for key in self._held if matches(key)]
+            for key in found[: max(0, len(found) - size)]:
+                del self._held[key]
+
     def discard(self, matches: Callable[[Hashable], bool]) -> None:
         """Remove the values whose key matches."""
         with self._lock:

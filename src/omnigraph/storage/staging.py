@@ -96,9 +96,24 @@ def stage_insert(table: TableView, rows: pa.Table) -> Staged | None:
         return None
     taken = table.lookup(_ID, rows[_ID], columns=[_ID])
     if taken.num_rows:
-        raise KeyConflictError(table.ref.path, pc.min(taken[_ID]).as_py())
+        raise key_conflict(table.ref.path, taken)
     made = stage_append(table, rows)
     return None if made is None else replace(made, ids=rows[_ID])
+
+
+SHOWN_IDS = 100
+"""Number of existing ids in the error about them."""
+
+
+def key_conflict(key: str, taken: pa.Table) -> KeyConflictError:
+    """The error about ids that exist already.
+
+    Args:
+        key: the type key.
+        taken: the existing ids.
+    """
+    ids = taken.sort_by(_ID)[_ID].slice(0, SHOWN_IDS).to_pylist()
+    return KeyConflictError(key, ids[0], ids=tuple(ids), total=taken.num_rows)
 
 
 def stage_upsert(table: TableView, rows: pa.Table) -> Staged | None:
@@ -129,7 +144,8 @@ def stage_overwrite(table: TableView, rows: pa.Table) -> Staged:
 
 def _overwrite(table: TableView, fragments: Sequence[FragmentMetadata], rows: int) -> Staged:
     dataset, base = table.dataset, table.ref
-    overwrite = Transaction(base.version, LanceOperation.Overwrite(dataset.schema, list(fragments)))
+    # The schema has the ids of its columns. By names alone, Lance would number them anew, and the files have other ids.
+    overwrite = Transaction(base.version, LanceOperation.Overwrite(dataset.lance_schema, list(fragments)))
     return staged(table.datasets.root, base, overwrite, added=rows, removed=dataset.count_rows())
 
 

@@ -34,6 +34,16 @@ class TableRef:
         """Path of the version's manifest file, below the root."""
         return f"{self.directory}/_versions/{manifest_name(self.version)}"
 
+    @property
+    def place(self) -> str:
+        """The name of the table for caches: its path. It is the same for all versions."""
+        return self.path
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether readers see all rows of the stored version. If not, no file on disk is derived from it."""
+        return True
+
     def at(self, version: int) -> TableRef:
         """Another version of the same branch of the table."""
         return TableRef(self.path, self.branch, version)

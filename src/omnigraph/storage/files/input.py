@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from glob import glob, has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
 
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.s3 import S3ObjectStore
 
 _S3 = "s3://"
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _FILE = "file://"
 _AT_ONCE = 8 << 20
 """Bytes per request when an object is read from beginning to end."""
@@ -38,6 +44,10 @@ class InputFile(Protocol):
     @property
     def name(self) -> str:
         """File name without directories."""
+
+    @property
+    def label(self) -> str:
+        """The file in messages, as `label_of` returns it."""
 
     @property
     def directory(self) -> str:
@@ -54,6 +64,10 @@ class InputFile(Protocol):
     @property
     def remote(self) -> bool:
         """Whether each access is a network request."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the bytes can be read only once, from the start to the end: a pipe or a device."""
 
     def open(self) -> BinaryIO:
         """Open the file for random access."""
@@ -85,7 +99,7 @@ def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, 
         options: options to reach a bucket; override the environment.
 
     Raises:
-        InputError: it has no bucket.
+        InputError: it has no bucket, or is the address of something else.
     """
     if path.lower().startswith(_S3):
         bucket, _, key = path[len(_S3) :].partition("/")
@@ -93,6 +107,8 @@ def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, 
         return _Bucket(uri.authority, tuple(sorted((options or {}).items()))), key.strip("/")
     if path.lower().startswith(_FILE):
         return _Directories(), GraphUri.parse(path).path
+    if _ADDRESS.match(path):
+        raise InputError(f"{cut(path)} cannot be read", hint="give a local path or s3://bucket/key; download it first")
     return _Directories(), path
 
 
@@ -104,6 +120,7 @@ class LocalFile:
     """A local file. Other machines can read it if they share the file system."""
 
     path: Path
+    label: str = field(compare=False)
 
     @property
     def name(self) -> str:
@@ -125,6 +142,10 @@ class LocalFile:
     def remote(self) -> bool:
         return False
 
+    @property
+    def once(self) -> bool:
+        return not self.path.is_file()
+
     def open(self) -> BinaryIO:
         return self.path.open("rb")
 
@@ -135,9 +156,87 @@ class LocalFile:
         return str(self.path)
 
 
+class StreamFile:
+    """The bytes of an open file or a pipe as an input file. Random access reads them from a temporary copy.
+
+    Args:
+        source: opens the file. It is called once. After random access the file is closed.
+        name: its name.
+        label: its name in messages, if that is another one.
+    """
+
+    directory = ""
+    state = ""
+    remote = False
+    once = True
+
+    def __init__(
+        self, source: Callable[[], AbstractContextManager[IO[bytes] | IO[str]]], name: str, label: str = ""
+    ) -> None:
+        self.name = name
+        self.label = label or name
+        self._source = source
+        self._copy: IO[bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._copied().fileno()).st_size
+
+    def open(self) -> BinaryIO:
+        return io.BufferedReader(_Bytes(self._source().__enter__()), _AT_ONCE)
+
+    def native(self) -> pa.NativeFile:
+        return pa.memory_map(f"/dev/fd/{self._copied().fileno()}")
+
+    def _copied(self) -> IO[bytes]:
+        if self._copy is None:
+            try:
+                copy = tempfile.TemporaryFile(prefix="omnigraph-")  # noqa: SIM115
+                with self._source() as source:
+                    shutil.copyfileobj(_Bytes(source), copy, _AT_ONCE)
+                copy.flush()
+            except OSError as error:
+                hint = "set TMPDIR to a directory with more space, or give a file"
+                message = f"{self.label} cannot be copied to a temporary file: {error.strerror}"
+                raise InputError(message, hint=hint) from None
+            weakref.finalize(self, copy.close)
+            self._copy = copy
+        return self._copy
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of an open file. Closing it leaves the file open."""
+
+    def __init__(self, source: IO[bytes] | IO[str]) -> None:
+        self._source = source
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer).cast("B")
+        if not self._rest:
+            data = self._source.read(len(room))
+            self._rest = data.encode() if isinstance(data, str) else data
+        count = min(len(room), len(self._rest))
+        room[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def label_of(path: str | os.PathLike[str]) -> str:
+    """A path in messages: a relative path as the user wrote it, else the name of the file."""
+    text = os.fspath(path)
+    return os.path.basename(text) if os.path.isabs(text) or _ADDRESS.match(text) else text
+
+
 def _local(path: Path) -> LocalFile:
     """A file with an absolute path. A relative path would fail in Spark tasks, which have another working directory."""
-    return LocalFile(Path(os.path.join(os.getcwd(), path)))
+    return LocalFile(Path(os.path.join(os.getcwd(), path)), label_of(path))
 
 
 class _Directories:
@@ -187,6 +286,10 @@ class S3File:
         return self.key.rpartition("/")[2]
 
     @property
+    def label(self) -> str:
+        return self.name
+
+    @property
     def directory(self) -> str:
         return self.key.rpartition("/")[0].rpartition("/")[2]
 
@@ -197,6 +300,10 @@ class S3File:
     @property
     def remote(self) -> bool:
         return True
+
+    @property
+    def once(self) -> bool:
+        return False
 
     def open(self) -> BinaryIO:
         return io.BufferedReader(_Ranges(self), _AT_ONCE)

@@ -27,7 +27,7 @@ def probe_create_if_absent(store: ObjectStore) -> None:
     for _ in range(_ATTEMPTS):
         path = f"__create_if_absent_probe_{ulid_now()}"
         with suppress(ObjectExistsError):
-            store.create(path, b"first")
+            _first(store, path)
             break
     else:
         raise _conditions_ignored(store, "a new object is reported as existing")
@@ -45,6 +45,16 @@ def probe_create_if_absent(store: ObjectStore) -> None:
             check_clock(store)
     finally:
         store.delete(path)
+
+
+def _first(store: ObjectStore, path: str) -> None:
+    """Create the first object in a store. An error names the store, because the user does not know the object."""
+    try:
+        store.create(path, b"first")
+    except StorageError as error:
+        error.message = f"cannot write to {error.message.replace(f'/{path}', '')}"
+        error.args = (error.message,)
+        raise
 
 
 def _conditions_ignored(store: ObjectStore, what: str) -> StorageError:
