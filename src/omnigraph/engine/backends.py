@@ -22,6 +22,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
+from omnigraph.errors import KeyConflictError
 from omnigraph.merge.compare import Comparer
 from omnigraph.migrate.checks import MigratedRows
 from omnigraph.read.budget import Cancellation
@@ -54,7 +55,12 @@ class LoadRows(Protocol):
 
     @property
     def attempts(self) -> int:
-        """Maximum number of attempts when staged rows are outdated."""
+        """Maximum number of attempts when staged rows are outdated, or the schema has changed."""
+        ...
+
+    @property
+    def can_read_again(self) -> bool:
+        """Whether the rows can be built again for another schema."""
         ...
 
     def begin(self, attempt: int) -> None:
@@ -100,6 +106,10 @@ class LoadRows(Protocol):
 
     def check(self, view: Manifest) -> None:
         """Check all constraints against a branch state. Writes nothing."""
+        ...
+
+    def located(self, error: KeyConflictError) -> KeyConflictError:
+        """The error with the places of the existing ids in the input, where they are known."""
         ...
 
     def prepare(self, now: Manifest) -> Sequence[TableWrite]:

@@ -32,6 +32,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
@@ -62,6 +63,7 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
         MergeSchemaError: changes of the branch cannot be brought to the schema of the parent.
         PreconditionFailedError: the head of the branch is not the expected one.
     """
+    session.require_whole("branch update")
     if not request.preview:
         session.require_writable()
     request = replace(request, name=branch_name(request.name))
@@ -79,6 +81,13 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
         raise InputError("'main' has no parent", hint="name a branch; to change the schema of 'main', run schema apply")
     store = session.store
     parent_name = _parent(session, request.name)
+    is_known = session.shown_branch(parent_name) == parent_name
+    session.allow(Action.BRANCH_MERGE, parent_name, request.name, names_branch=is_known)
+    if session.access is not None and not is_known:
+        why = "the actor may not read the parent of the branch"
+        raise session.access.denied(
+            Action.BRANCH_MERGE, why, branch=parent_name, target_branch=request.name, names_branch=False
+        )
     if request.preview:
         view, parent = store.capture(request.name), store.capture(parent_name)
     else:
@@ -91,7 +100,7 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
         sides = {key: dict(ids) for key, ids in choices.by_type.items()}
         parts = [request.name, choices.default, sides, merge_level(request.level)]
         digest = sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
-        earlier = None if request.preview else find_idempotent(view, request.idempotency_key)
+        earlier = None if request.preview else find_idempotent(view, request.idempotency_key, session.actor)
         if earlier is not None:
             return earlier_receipt(request.name, digest, earlier, WriterKind.BRANCH_UPDATE)
     if view.schema_hash == parent.schema_hash:
@@ -124,6 +133,7 @@ def _parent(session: Session, name: str) -> str:
     refs = session.store.branch_refs()
     found = refs.get(name)
     if found is None:
+        session.allow(Action.BRANCH_MERGE, target_branch=name)
         session.store.capture(name)  # raises the error for an unknown branch
         return MAIN
     return parent_of(session.store, refs, found)

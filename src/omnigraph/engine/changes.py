@@ -11,14 +11,24 @@ import orjson
 
 from omnigraph.changes.commit_page import ChangeFilter, ChangePage, PageLimits
 from omnigraph.changes.feed import AFTER, ChangeBlock, FeedPage, Poll
-from omnigraph.commit.lineage import find_commit
-from omnigraph.commit.snapshots import at_branch
+from omnigraph.commit.lineage import find_commit, unknown_commit
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.snapshots import at_commit
 from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
+from omnigraph.engine.chosen_types import chosen_names
 from omnigraph.engine.former_names import hints_for_former_names
 from omnigraph.engine.requests import BaselineRequest, ChangeFields, CommitChangesRequest, PollRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError, shown
+from omnigraph.errors import (
+    AccessDeniedError,
+    ChangeFeedGapError,
+    InputError,
+    OmnigraphError,
+    VersionReclaimedError,
+    shown,
+)
 from omnigraph.read.export.export import TypeExport, exported
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
@@ -42,8 +52,51 @@ def commit_changes(session: Session, request: CommitChangesRequest) -> ChangePag
     """
     limits = PageLimits(request.limit, request.max_bytes)
     chosen = _filter(request)
-    commit = find_commit(session.store, request.commit)
+    commit = _commit(session, request.commit)
+    if session.access is not None:
+        chosen = _of_commit(session, commit, chosen, request.commit)
     return session.feed.page_of(commit, chosen, request.page_token, limits)
+
+
+def _commit(session: Session, name: str) -> Commit:
+    """The commit of a request. To an actor that does not read all branches, every name without one is unknown.
+
+    Raises:
+        NotFoundError: there is no such commit.
+        InputError: several commits have ids with this beginning.
+    """
+    try:
+        return find_commit(session.store, name)
+    except OmnigraphError:
+        if session.lists_branches or not isinstance(name, str):
+            raise
+        raise unknown_commit(session.store, name) from None
+
+
+def _of_commit(session: Session, commit: Commit, chosen: ChangeFilter, named: str) -> ChangeFilter:
+    """The filter, limited to the types that the actor may read.
+
+    Raises:
+        NotFoundError: the actor may not read the branch of the commit. The error is that of an unknown commit.
+        AccessDeniedError: the actor may not read a type.
+        ChangeFeedGapError: cleanup has removed the commit.
+    """
+    try:
+        session.allow(Action.READ, commit.branch)
+    except AccessDeniedError:
+        raise unknown_commit(session.store, named) from None
+    try:
+        view = at_commit(session.store, commit.id).manifest
+    except VersionReclaimedError as error:
+        raise ChangeFeedGapError(commit.id) from error
+    session.refuse_row_limits(Action.READ, view)
+    return _readable(session, Action.READ, chosen, view)
+
+
+def _readable(session: Session, action: Action, chosen: ChangeFilter, view: Manifest) -> ChangeFilter:
+    """The filter, limited to the types that the actor may use. So another policy makes earlier cursors invalid."""
+    names = chosen_names(session, action, chosen.types, view)
+    return chosen if names is None else replace(chosen, types=tuple(sorted(names)))
 
 
 def poll(session: Session, request: PollRequest) -> FeedPage:
@@ -56,12 +109,16 @@ def poll(session: Session, request: PollRequest) -> FeedPage:
         ChangeFeedGapError: cleanup has removed a version that the changes of the first commit are computed from.
         SchemaBoundaryError: the first commit of the page changes the columns of a type.
     """
+    branch, chosen = session.branch_or_default(request.branch), _filter(request)
+    if session.access is not None:
+        view = session.readable(branch, None).manifest
+        chosen = _readable(session, Action.READ, chosen, view)
     made = Poll(
-        session.branch_or_default(request.branch),
+        branch,
         _start(session, request.start),
         request.cursor,
         request.page_token,
-        _filter(request),
+        chosen,
         PageLimits(request.limit, request.max_bytes),
         request.max_commits,
     )
@@ -199,8 +256,9 @@ def baseline(session: Session, request: BaselineRequest) -> Baseline:
         InputError: there is no such type, kind or operation.
         BranchNotFoundError: there is no such branch.
     """
-    chosen = _filter(request)
-    view = at_branch(session.store, session.branch_or_default(request.branch))
+    chosen, reader, session = _filter(request), session, session.exporting
+    view = session.readable(session.branch_or_default(request.branch), None, Action.EXPORT)
+    chosen = _readable(session, Action.EXPORT, chosen, view.manifest)
     state = session.graph_state(view.manifest)
     with hints_for_former_names(session.store, view.manifest, chosen.types):
         chosen.check_types(state)
@@ -209,5 +267,6 @@ def baseline(session: Session, request: BaselineRequest) -> Baseline:
         for part in exported(view, state.accepted, chosen.types)
         if chosen.kinds is None or part.kind.value in chosen.kinds
     ]
-    cursor = session.feed.cursor_at(state, chosen)
+    known = view if reader is session else reader.snapshot(commit=view.commit.id)
+    cursor = reader.feed.cursor_at(reader.graph_state(known.manifest), chosen)
     return Baseline(session, view.id, view.commit.id, cursor, tuple(parts))

@@ -8,12 +8,13 @@ from dataclasses import replace
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.turns import write
-from omnigraph.commit.write_request import Prepare, WriteRequest
+from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, WriteRequest
+from omnigraph.engine.access import Action
 from omnigraph.engine.preconditions import unchanged
 from omnigraph.engine.prepare import PrepareChecked
 from omnigraph.engine.requests import CommitFields, WriteFields
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmnigraphError, ReadSetChangedError, WriteTimeoutError
 
 
 def write_request(session: Session, branch: str, kind: WriterKind, request: CommitFields) -> WriteRequest:
@@ -48,6 +49,23 @@ def write_request(session: Session, branch: str, kind: WriterKind, request: Comm
     )
 
 
+def commit_tables(session: Session, request: WriteRequest, prepare: Prepare) -> Commit | None:
+    """Write to tables as one commit, without checks of values. `write_tables` documents the arguments.
+
+    The author of the commit is the actor of the session, if there is a policy.
+
+    Raises:
+        AccessDeniedError: the policy does not allow the actor to change all rows of all types of the branch.
+    """
+    if session.access is not None:
+        session.allow(Action.CHANGE, request.branch)
+        view = session.store.capture(request.branch)
+        for action in (Action.READ, Action.CHANGE):
+            session.require_all_rows(action, view)
+        request = replace(request, actor=session.actor)
+    return write_tables(session, request, prepare)
+
+
 def write_tables(session: Session, request: WriteRequest, prepare: Prepare) -> Commit | None:
     """Write to tables as one commit. Return None if nothing changed.
 
@@ -65,7 +83,30 @@ def write_tables(session: Session, request: WriteRequest, prepare: Prepare) -> C
     session.require_writable()
     if request.actor is None:
         request = replace(request, actor=session.actor)
-    commit = write(session.store, request, PrepareChecked(session, request, prepare))
+    whole = session
+    if session.whole is not None:
+        from omnigraph.engine.restricted_write import PrepareRestricted
+
+        whole = session.whole
+        if request.unchanged is not None or request.schema is not None:
+            session.require_whole("unchanged_since" if request.schema is None else "schema apply")
+        prepare = PrepareRestricted(session, prepare)
+    try:
+        commit = write(whole.store, request, PrepareChecked(whole, request, prepare))
+    except (ReadSetChangedError, WriteTimeoutError) as error:
+        if session.whole is None:
+            raise
+        raise without_table(error) from None
     if request.schema is not None and request.branch == session.default_branch:
         session.schema = session.schemas.version_of(session.store.capture(session.default_branch))
     return commit
+
+
+def without_table(error: ReadSetChangedError | WriteTimeoutError) -> OmnigraphError:
+    """The error of a concurrent write for a restricted session, without the table and its versions.
+
+    The actor may know that the branch has a new commit, but not which types and how many versions it changed.
+    """
+    if isinstance(error, WriteTimeoutError):
+        return WriteTimeoutError("the write was not committed before its timeout: other writers were faster")
+    return ReadSetChangedError(GRAPH_HEAD, None, None)

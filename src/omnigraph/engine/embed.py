@@ -10,6 +10,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import Prepared
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import Computed, ComputeVectors, backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
@@ -58,8 +59,11 @@ def embed(session: Session, request: EmbedRequest) -> EmbedReceipt:
         EmbeddingError: vectors cannot be computed. Nothing was written.
         CancelledError: the caller cancelled the work.
     """
+    session.require_whole("embed")
     session.require_writable()
     branch = session.branch_or_default(request.branch)
+    session.allow(Action.CHANGE, branch)
+    session.require_all_rows(Action.CHANGE, session.store.capture(branch))
     request = replace(
         request,
         branch=branch,

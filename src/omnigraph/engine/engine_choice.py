@@ -59,28 +59,30 @@ def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int |
     return Choice(Engine.SPARK, why)
 
 
-def input_bytes(source: object, options: Mapping[str, str] | None = None) -> int | None:
+def input_bytes(source: object, options: Mapping[str, str] | None = None, format: str | None = None) -> int | None:
     """The approximate size of the input of a load, in bytes; None if only reading it would show the size.
 
     Files that cannot be listed give None, too: the load reports that error after it has checked the request.
     """
     if isinstance(source, str | os.PathLike):
         try:
-            files = row_files(source, options)
+            files = row_files(source, options, format)
         except OmnigraphError:
+            return None
+        if any(file.input.once for file in files):
             return None
         return sum(file.input.size * (1 if file.compression is None else _COMPRESSION_RATIO) for file in files)
     if isinstance(source, bytes | bytearray):
         return len(source)
     if isinstance(source, Mapping):
-        return _sum(source.values(), options)
+        return _sum(source.values(), options, format)
     if hasattr(source, "nbytes"):
         return int(source.nbytes)
     if isinstance(source, list | tuple) and source and all(isinstance(item, str | os.PathLike) for item in source):
-        return _sum(source, options)
+        return _sum(source, options, format)
     return None
 
 
-def _sum(sources: Iterable[object], options: Mapping[str, str] | None) -> int | None:
-    sizes = [input_bytes(source, options) for source in sources]
+def _sum(sources: Iterable[object], options: Mapping[str, str] | None, format: str | None) -> int | None:
+    sizes = [input_bytes(source, options, format) for source in sources]
     return None if None in sizes else sum(size for size in sizes if size is not None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import backend_of
+from omnigraph.engine.chosen_types import chosen_keys
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.engines import Engine, parse_engine
 from omnigraph.engine.requests import ExportRequest
@@ -34,9 +37,28 @@ def export(
     try:
         format = ExportFormat(request.format)
     except ValueError:
-        raise InputError(f"'{request.format}' is not an export format", hint="use ndjson, parquet or arrow") from None
-    view = session.snapshot_at(request.branch, request.at)
-    parts = exported(view, session.schemas.at(view), request.types)
+        raise InputError(
+            f"'{request.format}' is not an export format", hint="use ndjson, csv, parquet or arrow"
+        ) from None
+    at = request.at
+    if session.exporting is not session:
+        at = at.commit.id if isinstance(at, Snapshot) else at  # the snapshot shows what the actor may read
+        session = session.exporting
+    view = session.readable(request.branch, at, Action.EXPORT)
+    given = [request.types] if isinstance(request.types, str) else request.types
+    keys = chosen_keys(session, Action.EXPORT, given, view.manifest)
+    parts = exported(view, session.schemas.at(view), given)
+    if keys is not None:
+        parts = [part for part in parts if part.key in keys]
+    if request.target is not None and session.whole is not None:
+        # Spark tasks read the tables themselves, and would see all rows.
+        if parse_engine(request.engine) is Engine.SPARK:
+            session.require_whole("export on Spark")
+        request = replace(request, engine=Engine.LOCAL.value)
+    if request.target is not None and format is ExportFormat.CSV:
+        if parse_engine(request.engine) is Engine.SPARK:
+            raise InputError("Spark does not write CSV", hint="use --engine local, or the format parquet")
+        request = replace(request, engine=Engine.LOCAL.value)
     if request.target is not None:
         choice = choose_engine(session, request, lambda: _table_bytes(session, view, parts))
         return backend_of(choice, request).write_export(session, view, parts, request)
@@ -47,7 +69,7 @@ def export(
     if format is ExportFormat.ARROW:
         return _recorded(session, view, ((part.key, batch) for part in parts for batch in part.batches()))
     raise InputError(
-        "an export as Parquet needs a target directory",
+        f"an export as {format} needs a target directory",
         hint="give the path of a new directory, or use format arrow to get batches",
     )
 

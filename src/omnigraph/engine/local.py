@@ -16,7 +16,7 @@ from omnigraph.engine.backends import Computed, register_backend
 from omnigraph.engine.engines import Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import CancelledError
+from omnigraph.errors import CancelledError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.migrate.checks import MigratedRows
@@ -27,7 +27,7 @@ from omnigraph.storage.column_changes import NewValues, write_columns
 from omnigraph.storage.table_view import TableView
 from omnigraph.upkeep.optimize import LocalWorkers
 from omnigraph.upkeep.vectors import BATCH_ROWS, Counts, EmbedPlan, new_vectors
-from omnigraph.write.input.sources import Source, open_source
+from omnigraph.write.input.sources import Source, can_read_again, open_source
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.load import Load, LoadProgress, loaded
 from omnigraph.write.receipt import LoadMode, MergedType
@@ -83,7 +83,7 @@ class LocalRows:
 
     work_name = None
     stages_into_tables = False
-    attempts = 1
+    attempts = 5
     merges: tuple[MergedType, ...] = ()
 
     def __init__(self, session: Session, source: object, request: LoadRequest, cancel: Cancellation) -> None:
@@ -94,6 +94,10 @@ class LocalRows:
         self._load: Load
         self._digest: RowsDigest | None = None
         self._changes: dict[str, TableChange] = {}
+
+    @property
+    def can_read_again(self) -> bool:
+        return can_read_again(self._source)
 
     def begin(self, attempt: int) -> None: ...
 
@@ -141,6 +145,7 @@ class LocalRows:
             lenient=request.lenient,
             mapping=request.mapping,
             options=self._session.storage_options,
+            format=request.format,
         )
 
     @property
@@ -158,6 +163,9 @@ class LocalRows:
 
     def check(self, view: Manifest) -> None:
         self._load.check(Snapshot(self._session.store, view), self._changes)
+
+    def located(self, error: KeyConflictError) -> KeyConflictError:
+        return self._load.located(error, self._changes)
 
     def prepare(self, now: Manifest) -> Sequence[TableWrite]:
         return self._load.prepare(Snapshot(self._session.store, now), self._changes)

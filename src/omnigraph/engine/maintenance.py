@@ -13,6 +13,7 @@ from omnigraph.commit.recover_all import recover_all
 from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
@@ -53,13 +54,17 @@ from omnigraph.write.spill import memory_budget
 
 def index_coverage(session: Session, branch: str | None, at: At | None) -> list[IndexCoverage]:
     """The declared indexes, and the number of rows that each covers."""
+    session.allow(Action.ADMIN)
+    session.require_whole("indexes")
     view = session.snapshot_at(branch, at)
     return indexing.coverage(view, session.schemas.at(view).catalog)
 
 
 def ensure_indexes(session: Session, branch: str | None) -> IndexReceipt:
     """Build missing indexes as one commit, and the adjacency arrays (topologies) in the disk cache."""
+    session.require_whole("indexes ensure")
     session.require_writable()
+    session.allow(Action.ADMIN)
     target = session.branch_or_default(branch)
     receipt = indexing.ensure_indexes(session.store, target, lambda view: session.schemas.checked(view).catalog)
     session.view_of(session.snapshot(branch=target)).topologies.make_all()
@@ -73,7 +78,9 @@ def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
         BranchNotFoundError: there is no such branch.
         WriteTimeoutError: other writers delayed the commit past its timeout.
     """
+    session.require_whole("optimize")
     session.require_writable()
+    session.allow(Action.ADMIN)
     choices: list[Choice] = []
     opened: dict[Engine, Workers] = {}
     with ExitStack() as held:
@@ -135,6 +142,8 @@ class UpkeepReport:
 
 def status(session: Session, thresholds: Thresholds | None = None) -> GraphStatus:
     """Report the condition of the graph, with the commands that improve it. See `upkeep.status`."""
+    session.allow(Action.ADMIN)
+    session.require_whole("status")
     return examining.status(session.store, lambda view: session.schemas.of(view).catalog, _limits(thresholds))
 
 
@@ -162,7 +171,9 @@ def upkeep(
         InputError: the thresholds are of another type.
         CorruptionError: the graph is damaged.
     """
+    session.require_whole("upkeep")
     session.require_writable()
+    session.allow(Action.ADMIN)
     limits = _limits(thresholds)
     settled = set() if known is None else known
     recover_all(session.store)
@@ -197,6 +208,7 @@ def watch(session: Session, thresholds: Thresholds | None, interval: float, stop
         interval: seconds between two rounds.
         stop: ends the loop after the current command.
     """
+    session.require_whole("upkeep")
     settled: set[str] = set()
     while not stop.is_set():
         try:
@@ -213,8 +225,10 @@ def watch(session: Session, thresholds: Thresholds | None, interval: float, stop
 
 def cleanup(session: Session, policy: Policy, *, preview: bool) -> CleanupReport:
     """Remove unreferenced versions, and files of crashed writers."""
+    session.require_whole("cleanup")
     if not preview:
         session.require_writable()
+    session.allow(Action.ADMIN)
     return cleaning.cleanup(session.store, policy, preview=preview)
 
 
@@ -224,6 +238,8 @@ def verify(session: Session, *, branch: str | None, commit: str | None, at: At |
     Raises:
         InputError: both a commit and a state are given.
     """
+    session.allow(Action.ADMIN)
+    session.require_whole("verify")
     if commit is not None and at is not None:
         raise InputError("give only one of commit and at")
     view = session.snapshot(branch=branch, commit=commit) if at is None else session.snapshot_at(branch, at)
@@ -238,8 +254,10 @@ def verify(session: Session, *, branch: str | None, commit: str | None, at: At |
 
 def repair(session: Session, *, confirm: bool, force: bool) -> RepairReport:
     """Compare every table with the manifest. Repair only with `confirm`."""
+    session.require_whole("repair")
     if confirm:
         session.require_writable()
+    session.allow(Action.ADMIN)
     return repairing.repair(session.store, confirm=confirm, force=force)
 
 
@@ -251,5 +269,7 @@ def backup(
     storage_options: Mapping[str, str] | None,
 ) -> CopyReceipt:
     """Copy the graph to another location. A writable session protects the copied versions from cleanup."""
+    session.allow(Action.ADMIN)
+    session.require_whole("backup")
     options = dict(session.storage_options) if storage_options is None else storage_options
     return copying.backup(session.store, store_at(target, options), keep=keep, hold=not session.read_only)

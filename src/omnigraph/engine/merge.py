@@ -14,16 +14,24 @@ from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import backend_of
-from omnigraph.engine.branches import delete_branch
-from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.branches import remove_branch
+from omnigraph.engine.commit import without_table, write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.prepare import PrepareMerge
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError, OmnigraphError, PreconditionFailedError
+from omnigraph.errors import (
+    InputError,
+    MergeSchemaError,
+    OmnigraphError,
+    PreconditionFailedError,
+    ReadSetChangedError,
+    WriteTimeoutError,
+)
 from omnigraph.merge.choices import Choices
-from omnigraph.merge.merge import Merge, compared_bytes
+from omnigraph.merge.merge import CheckConflicts, Merge, compared_bytes
 from omnigraph.merge.property_level import MergeLevel, merge_level
 from omnigraph.merge.receipt import LABEL, MergeReceipt, earlier_receipt
 from omnigraph.settings import SPARK_THRESHOLD
@@ -47,16 +55,45 @@ def merge(
         digest: the digest of the request, for idempotency; by default computed from the request.
 
     Raises:
+        AccessDeniedError: the policy does not allow the actor to merge these branches, or to delete the source.
         BranchNotFoundError: there is no such branch.
         MergeConflictsError: conflicts remain that no strategy or resolution decides. Nothing was written.
         MergeSchemaError: the schemas of the branches are incompatible.
         PreconditionFailedError: the head of a branch is not the expected one.
     """
+    if session.whole is not None:
+        return _merge_restricted(session, request, kind)
+    return _merge(session, request, kind, digest, None)
+
+
+def _merge_restricted(session: Session, request: MergeRequest, kind: WriterKind) -> MergeReceipt:
+    """Merge all rows for an actor that sees only a part of them."""
+    if kind is not WriterKind.BRANCH_MERGE:
+        session.require_whole("branch update")
+    from omnigraph.engine.restricted_merge import VisibleConflicts, visible_receipt
+
+    check = VisibleConflicts(session, request.source, request.into)
+    try:
+        return visible_receipt(_merge(session.unrestricted, request, kind, None, check))
+    except MergeSchemaError:  # it names types, which may be hidden
+        raise check.denied() from None
+    except (ReadSetChangedError, WriteTimeoutError) as error:
+        raise without_table(error) from None
+
+
+def _merge(
+    session: Session, request: MergeRequest, kind: WriterKind, digest: str | None, check: CheckConflicts | None
+) -> MergeReceipt:
     if not request.preview:
         session.require_writable()
     request = replace(request, source=branch_name(request.source), into=branch_name(request.into))
     if request.source == request.into:
         raise InputError(f"'{request.source}' cannot be merged into itself")
+    session.allow(Action.BRANCH_MERGE, request.source, request.into)
+    for name in (request.source, request.into):
+        session.require_known(name)
+    if request.delete_branch:
+        session.allow(Action.BRANCH_DELETE, target_branch=request.source)
     write = write_request(session, request.into, kind, request)
     choices = Choices.given(request.strategy, request.resolutions, session.type_keys(request.into))
     level = merge_level(request.level)
@@ -64,7 +101,7 @@ def merge(
         digest = _digest(request, choices, level)
     store = session.store
     if digest is not None and not request.preview:
-        earlier = find_idempotent(store.capture(request.into), request.idempotency_key)
+        earlier = find_idempotent(store.capture(request.into), request.idempotency_key, session.actor)
         if earlier is not None:
             return earlier_receipt(request.into, digest, earlier, kind)
     source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
@@ -72,6 +109,7 @@ def merge(
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
+    session.refuse_wider(Action.BRANCH_MERGE, source, request.into)
     with ExitStack() as held:
         # The work record protects both states from cleanup, even while the engine is chosen and started.
         if request.preview:
@@ -84,7 +122,8 @@ def merge(
         choice = choose_engine(session, request, size)
         budget = memory_budget(request.memory_budget)
         comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
-        work = Merge(store, source, session.schemas, choices, comparer, MemoryLimit(budget), level=level)
+        memory = MemoryLimit(budget)
+        work = Merge(store, source, session.schemas, choices, comparer, memory, level=level, check=check)
         prepare = PrepareMerge(session, request, work, source, digest)
         if request.preview:
             merged = work.against(target)
@@ -111,7 +150,7 @@ def _digest(request: MergeRequest, choices: Choices, level: MergeLevel | None) -
 def _delete_source(session: Session, receipt: MergeReceipt, incarnation: str) -> MergeReceipt:
     """Delete the merged branch. A failure does not undo the merge."""
     try:
-        delete_branch(session, receipt.source, receipt.source_commit, incarnation)
+        remove_branch(session, receipt.source, receipt.source_commit, incarnation)
     except PreconditionFailedError:
         reason = f"'{receipt.source}' has new commits since the merge"
         return replace(receipt, branch_deleted=False, branch_delete_error=reason)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.engine.access import Action
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.prepare import PrepareMutation
 from omnigraph.engine.query_text import query_text
@@ -27,16 +27,19 @@ def mutate(session: Session, request: MutateRequest) -> MutationReceipt:
         request: the query.
 
     Raises:
+        AccessDeniedError: the policy does not allow the actor to change the branch or a type.
         CompileError: the query does not compile.
         InputError: the query does not write.
         ParameterError: a parameter is missing or of the wrong type.
         ConstraintError: the result would break a constraint of the schema.
     """
     session.require_writable()
-    commit_request = write_request(session, session.branch_or_default(request.branch), WriterKind.MUTATION, request)
+    branch = session.branch_or_default(request.branch)
+    session.allow(Action.CHANGE, branch)
+    commit_request = write_request(session, branch, WriterKind.MUTATION, request)
     prepare = prepare_mutation(session, request)
     # Recover before compiling: an interrupted write may change the schema.
-    view = recovered_view(session.store, commit_request.branch)
+    view = session.recovered(commit_request.branch)
     query = prepare.query(view)
     commit_request = replace(commit_request, healed=True)
     if request.idempotency_key is not None:

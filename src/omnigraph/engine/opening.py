@@ -24,6 +24,7 @@ from omnigraph.storage.uri import GraphUri, check_directory
 
 if TYPE_CHECKING:
     from omnigraph.embed import Embedder
+    from omnigraph.engine.access import AccessPolicy
     from omnigraph.upkeep.backup import CopyReceipt
     from omnigraph.upkeep.repair import RepairReport
     from omnigraph.write.external_blobs import BlobPolicy
@@ -40,6 +41,7 @@ def create_session(
     storage_options: Mapping[str, str] | None = None,
     embedder: Embedder | None = None,
     blob_sources: Sequence[str] = (),
+    policy: AccessPolicy | None = None,
 ) -> Session:
     """Create a graph and open it. `omnigraph.init` documents the arguments.
 
@@ -53,7 +55,7 @@ def create_session(
     from omnigraph.commit.create import create_graph
 
     create_graph(store, schema_text(schema), force=force)
-    return Session(store, actor=actor, embedder=embedder, blobs=blobs)
+    return _bound(Session(store, actor=actor, embedder=embedder, blobs=blobs), policy)
 
 
 def open_session(
@@ -65,6 +67,7 @@ def open_session(
     storage_options: Mapping[str, str] | None = None,
     embedder: Embedder | None = None,
     blob_sources: Sequence[str] = (),
+    policy: AccessPolicy | None = None,
 ) -> Session:
     """Open a graph. `omnigraph.open` documents the arguments.
 
@@ -87,9 +90,20 @@ def open_session(
         with unless_full():
             probe_create_if_absent(store.leases)  # the leases are not flushed
     try:
-        return Session(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
+        session = Session(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
     except (NotFoundError, CorruptionError):
         refuse_incomplete_copy(store.objects)  # a copy writes the schema files last
+        raise
+    return _bound(session, policy)
+
+
+def _bound(session: Session, policy: AccessPolicy | None) -> Session:
+    if policy is None:
+        return session
+    try:
+        return session.bound_to(policy, session.actor)
+    except BaseException:
+        session.close()
         raise
 
 

@@ -27,6 +27,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
@@ -66,6 +67,7 @@ def revert(session: Session, request: RevertRequest) -> PickReceipt:
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the commit or its parent.
     """
+    session.require_whole("revert")
     return _Pick(session, request, WriterKind.REVERT, request.branch, request.member).run(request.commit)
 
 
@@ -80,6 +82,7 @@ def cherry_pick(session: Session, request: CherryPickRequest) -> PickReceipt:
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the commit or its parent.
     """
+    session.require_whole("cherry-pick")
     return _Pick(session, request, WriterKind.CHERRY_PICK, request.into).run(request.commit)
 
 
@@ -135,16 +138,19 @@ class _Pick:
         session, request = self._session, self._request
         if not request.preview:
             session.require_writable()
+        session.allow(Action.CHANGE, self._branch)
         store = session.store
         write = write_request(session, self._branch, self._kind, request)
         target = store.capture(self._branch) if request.preview else recovered_view(store, self._branch)
-        change = _change(session, target, commit_id, request.parent, self._verb)
+        with session.hiding_existence(Action.READ):
+            change = _change(session, target, commit_id, request.parent, self._verb)
         self._change = change
+        self._check_access(target)
         self._member = None if self._member_name is None else _member(change.commit, self._member_name)
         self._source, self._base = (change.before, change.after) if self._reverts else (change.after, change.before)
         self._digest = None if request.idempotency_key is None else self._request_digest()
         if not request.preview:
-            earlier = find_idempotent(target, request.idempotency_key)
+            earlier = find_idempotent(target, request.idempotency_key, session.actor)
             if earlier is not None:
                 return earlier_pick(self._kind, self._branch, self._digest, earlier)
         self._check_schemas()
@@ -186,6 +192,15 @@ class _Pick:
             return last.committed(commit)
         assert commit is not None  # the commit of an earlier request with the same idempotency key
         return earlier_pick(self._kind, self._branch, self._digest, commit)
+
+    def _check_access(self, target: Manifest) -> None:
+        """Check that the actor may read the commit, and may change all rows of all types."""
+        session, change = self._session, self._change
+        if session.access is not None:
+            if change.commit.branch != self._branch:
+                session.allow(Action.READ, change.commit.branch, names_branch=False)
+            for action, view in ((Action.READ, change.after), (Action.READ, change.before), (Action.CHANGE, target)):
+                session.require_all_rows(action, view)
 
     def _comparer(self, held: ExitStack, target: Manifest, budget: int) -> Comparer:
         session, request = self._session, self._request

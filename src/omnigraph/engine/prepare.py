@@ -17,15 +17,17 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import LoadRows
 from omnigraph.engine.former_names import hints_for_former_types
 from omnigraph.engine.preconditions import check_unchanged
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, MergeConflictsError, ReadSetChangedError
-from omnigraph.lang.query import ir
+from omnigraph.lang.query import describe, ir
 from omnigraph.merge.merge import Merge, Merged
 from omnigraph.merge.receipt import MergeOutcome, MergeReceipt
+from omnigraph.read.budget import checkpoint
 from omnigraph.write.mutation import Mutation
 
 
@@ -69,7 +71,11 @@ class PrepareMutation:
     mutations: dict[str, Mutation] = field(default_factory=dict)
 
     def __call__(self, view: Manifest) -> Prepared:
-        return self.mutation(view).prepare(Snapshot(self.session.store, view))
+        # In a group, this runs in the context of the member's caller: a cancellation fails this member only.
+        checkpoint()
+        prepared = self.mutation(view).prepare(Snapshot(self.session.store, view))
+        checkpoint()
+        return prepared
 
     def mutation(self, view: Manifest) -> Mutation:
         """The mutation for the schema of a state."""
@@ -96,6 +102,10 @@ class PrepareMutation:
             raise InputError(
                 f"'{query.name}' is a query that reads; mutate needs a query that writes", hint="run it with query"
             )
+        if self.session.access is not None:
+            for action in (Action.READ, Action.CHANGE):
+                self.session.refuse_row_limits(action, view)
+            self.session.require_types(Action.CHANGE, view, [ref.key for ref in describe(query, catalog).writes])
         return query
 
 

@@ -38,7 +38,7 @@ class PreparedQuery:
         self._session = session
         self._text = query_text(request.text)
         self._request = request
-        self._last = self._on(session.snapshot_at(request.branch, request.at))
+        self._last = self._on(session.readable(request.branch, request.at))
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class PreparedQuery:
         if params.__class__ is not dict or budget is not None or cancel is not None:
             QueryRequest(self._text, params, budget=budget, cancel=cancel)  # checks the types of the arguments
         request = self._request
-        view = self._session.snapshot_at(request.branch, request.at)
+        view = self._session.readable(request.branch, request.at)
         last = self._last
         if last.view.manifest is not view.manifest:
             last = self._last = self._on(view)

@@ -8,9 +8,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.former_names import hints_for_former_types
 from omnigraph.engine.query_requests import ExplainRequest, QueryRequest
 from omnigraph.engine.query_text import query_text
@@ -20,8 +22,9 @@ from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget.budget import Budget, Cancellation, Spending, default_budget
+from omnigraph.read.columns.cache import ColumnCache, process_cache
 from omnigraph.read.context import Context
-from omnigraph.read.context.views import View
+from omnigraph.read.context.views import View, Views
 from omnigraph.read.execute.run import run
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.result.network import Network
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 _NEVER = Cancellation()
 """The cancellation of calls that no one can cancel."""
+
+USE_MUTATE = "run it with mutate"
+"""The hint of the error for a query that writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,29 +136,44 @@ class Call:
         return cls(request.params, request.budget, request.cancel, request.at is not None)
 
 
-def query(session: Session, request: QueryRequest, view: Snapshot | None = None) -> Result:
+def query(
+    session: Session, request: QueryRequest, view: Snapshot | None = None, rules_of: Manifest | None = None
+) -> Result:
     """Run a query on one snapshot.
 
     Args:
         session: the session.
         request: the query.
-        view: the snapshot, if the caller has it. Then the request names no other.
+        view: the snapshot, if the caller has it, and has checked that the actor may read it. Then the request names no
+            other.
+        rules_of: the state whose rules apply; by default the snapshot itself.
 
     Raises:
+        AccessDeniedError: the policy does not allow the actor to read the branch or a type.
         CompileError: the query does not compile.
         InputError: the query writes.
         ParameterError: a parameter is missing or of the wrong type.
         BudgetExceededError: the query exceeds its budget.
     """
     if view is None:
-        view = session.snapshot_at(request.branch, request.at)
-    return on_snapshot(session, query_text(request.text), request.name, view).answer(Call.of(request))
+        view = session.readable(request.branch, request.at)
+    return on_snapshot(session, query_text(request.text), request.name, view, rules_of).answer(Call.of(request))
 
 
-def on_snapshot(session: Session, text: str, name: str | None, view: Snapshot) -> SnapshotQuery:
+def on_snapshot(
+    session: Session, text: str, name: str | None, view: Snapshot, rules_of: Manifest | None = None
+) -> SnapshotQuery:
     """Compile a query against the schema of a snapshot.
 
+    Args:
+        session: the session.
+        text: one or more queries.
+        name: the name of the query; None if the text has only one.
+        view: the snapshot.
+        rules_of: the state whose rules apply; by default the snapshot itself.
+
     Raises:
+        AccessDeniedError: the policy does not allow the actor to read a type.
         CompileError: the query does not compile.
         InputError: the query writes.
     """
@@ -160,9 +181,20 @@ def on_snapshot(session: Session, text: str, name: str | None, view: Snapshot) -
     with hints_for_former_types(session.store, view.manifest):
         compiled = session.compiled.find(text, name, accepted.catalog, view.schema_hash)
     if compiled.read is None:
-        raise InputError(f"'{compiled.query.name}' is a query that writes", hint="run it with mutate")
+        raise InputError(f"'{compiled.query.name}' is a query that writes", hint=USE_MUTATE)
+    if session.access is not None:
+        _require_types(session, compiled.query, accepted, rules_of or view.manifest)
     shared = session.views.of(view, accepted)
     return SnapshotQuery(session, compiled.query, compiled.read, compiled.warnings, view, accepted, shared)
+
+
+def _require_types(session: Session, query: ir.Query, accepted: AcceptedSchema, view: Manifest) -> None:
+    """Check that the actor may read the types of a query."""
+    scope = session.scope(Action.READ, view)
+    if scope is not None and scope.has_hidden_types:
+        from omnigraph.lang.query import describe
+
+        session.require_types(Action.READ, view, [ref.key for ref in describe(query, accepted.catalog).reads])
 
 
 async def async_query(session: Session, request: QueryRequest) -> Result:
@@ -188,8 +220,13 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
     from omnigraph.read.plan.explanation import Explanation
 
     trace = Trace()
-    view = session.snapshot_at(request.branch, request.at)
+    view = session.readable(request.branch, request.at)
     one = on_snapshot(session, query_text(request.text), request.name, view)
+    is_restricted = session.whole is not None
+    if is_restricted:
+        # With the cache of the process, the plan would tell whether somebody has written hidden rows since the last
+        # read of a type.
+        one = replace(one, shared=Views(ColumnCache(process_cache().limit)).of(view, one.accepted))
     context = one.context(Call.of(request), trace)
     branch, snapshot = (None, view.commit.id) if request.at is not None else (view.branch, None)
     if not request.analyze:
@@ -199,7 +236,7 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
     with one.naming_warnings(), one.recorded():
         done = execute(one.read, context)
     seconds = time.perf_counter() - started
-    return Explanation(
+    made = Explanation(
         one.query,
         branch,
         snapshot,
@@ -209,3 +246,4 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
         done.table.num_rows,
         done.plan.statistics,
     )
+    return made.without_bytes() if is_restricted else made

@@ -76,6 +76,7 @@ class RowOptions(TypedDict, total=False):
     mode: Required[LoadMode | str]
     type_name: str | None
     mapping: MappingSource | None
+    format: str | None
     lenient: bool
     embed: bool
     memory_budget: int | str | None

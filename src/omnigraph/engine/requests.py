@@ -88,6 +88,7 @@ class LoadRequest(WriteFields, ExecutionFields):
     base: str | None = None
     type_name: str | None = None
     mapping: MappingSource | None = None
+    format: str | None = None
     lenient: bool = False
     embed: bool = True
     memory_budget: int | str | None = None

@@ -20,6 +20,7 @@ from omnigraph.commit.store import now_micros
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.requests import RestoreRequest
 from omnigraph.engine.session import Session
@@ -48,9 +49,11 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the state.
     """
+    session.require_whole("restore")
     if not request.preview:
         session.require_writable()
     branch, ids = session.branch_or_default(request.branch), _ids(request)
+    session.allow(Action.CHANGE, branch)
     if request.at is None:
         raise InputError("restore needs the state to take the rows from", hint="give a commit, a tag or a time as at")
     key = session.type_key(request.type_name, session.snapshot(branch=branch))
@@ -61,10 +64,16 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
     target = store.capture(branch) if request.preview else recovered_view(store, branch)
     # A time or a manifest version refers to the branch.
     named = isinstance(request.at, str | Snapshot)
-    before = session.snapshot_at(None if named else branch, request.at).manifest
+    with session.hiding_existence(Action.READ):
+        before = session.snapshot_at(None if named else branch, request.at).manifest
+    if session.access is not None:
+        if before.branch != branch:
+            session.allow(Action.READ, before.branch, names_branch=False)
+        for action, view in ((Action.READ, before), (Action.CHANGE, target)):
+            session.require_all_rows(action, view)
     digest = None if request.idempotency_key is None else _digest(key, ids, before, request)
     if not request.preview:
-        earlier = find_idempotent(target, request.idempotency_key)
+        earlier = find_idempotent(target, request.idempotency_key, session.actor)
         if earlier is not None:
             return earlier_restore(branch, digest, earlier)
     prepare = PrepareRestore(session, request, key, ids, before, digest)

@@ -12,12 +12,14 @@ from functools import partial
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.engine.access import Action
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.engines import Choice, Engine, parse_engine
 from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
+from omnigraph.engine.schemas import SchemaVersion
 from omnigraph.engine.session import At, Session
 from omnigraph.errors import CancelledError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.migrate.allow import Allow
@@ -35,7 +37,29 @@ def schema_source(session: Session, branch: str | None, at: At | None) -> str:
     Raises:
         NotFoundError: there is no such branch or commit.
     """
-    return session.schemas.version_at(session.snapshot_at(branch, at))[0]
+    session.allow(Action.READ)
+    view = session.snapshot_at(branch, at)
+    session.require_all_rows(Action.READ, view.manifest)
+    return session.schemas.version_at(view)[0]
+
+
+def known_schema(session: Session) -> SchemaVersion:
+    """The schema of the default branch, as the session last read it: its source text and its accepted form.
+
+    In a session that sees a part of the graph, the accepted form has other numbers than the stored one.
+
+    Raises:
+        AccessDeniedError: the policy does not allow the actor to read it, or hides types or properties.
+    """
+    if session.access is not None:
+        session.allow(Action.READ)
+        session.require_all_rows(Action.READ, session.store.capture(session.default_branch))
+    if session.whole is None:
+        return session.schema
+    from omnigraph.restricted.visible_schema import renumbered
+
+    text, accepted = session.schema
+    return text, renumbered(accepted)
 
 
 def plan_schema(session: Session, source: str | os.PathLike[str], *, allow: Allow | str = Allow.DROPS) -> SchemaPlan:
@@ -50,7 +74,10 @@ def plan_schema(session: Session, source: str | os.PathLike[str], *, allow: Allo
         CompileError: the new schema does not compile.
         InputError: the new schema has no types, but the graph has some.
     """
+    session.allow(Action.READ)
+    session.require_whole("schema plan")
     view = session.store.capture(MAIN)
+    session.require_all_rows(Action.READ, view)
     hard = parse_allow(allow) is Allow.DATA_LOSS
     return Migration.of(session.schemas.of(view), schema_text(source), hard=hard).planned(session.store, view)
 
@@ -65,6 +92,7 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
         SchemaDataError: stored rows do not fit the new schema.
         ReadSetChangedError: another process has changed the schema meanwhile.
     """
+    session.require_whole("schema apply")
     session.require_writable()
     branch = session.branch_or_default(request.branch)
     if branch != MAIN:
@@ -72,6 +100,7 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
             f"the schema of branch '{branch}' cannot be changed by itself: schemas change on 'main'",
             hint=f"apply the schema to 'main', then bring it into the branch: omnigraph branch update {branch}",
         )
+    session.allow(Action.SCHEMA_APPLY, target_branch=MAIN)
     allow = parse_allow(request.allow)
     request = replace(request, allow=allow, schema=schema_text(request.schema))
     try:

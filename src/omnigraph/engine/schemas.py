@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.manifest import MAIN, Manifest, TableId
-from omnigraph.commit.schema_files import ContractWatch, past_contract
+from omnigraph.commit.schema_files import ContractWatch, archived_schemas, past_contract
 from omnigraph.commit.schema_tables import check_tables
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.errors import OmnigraphError, ReadSetChangedError
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.storage.lru_cache import LruCache
 
 if TYPE_CHECKING:
     from omnigraph.changes.added_properties import AddedProperties
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 SchemaVersion = tuple[str, AcceptedSchema]
 """The source text of a schema and its accepted form."""
+
+_ARCHIVES = 2
+"""Maximum number of cached archives, each as it was for one schema of `main`."""
 
 
 class Schemas:
@@ -32,6 +36,7 @@ class Schemas:
         self._files = ContractWatch(store.objects, lambda: store.capture(MAIN))
         self._current: dict[str, SchemaVersion] = {}
         self._past: dict[str, SchemaVersion] = {}
+        self._archives: LruCache[tuple[AcceptedSchema, ...]] = LruCache(_ARCHIVES)
 
     def version_of(self, view: Manifest) -> SchemaVersion:
         """The source text and the accepted form of the schema of a branch state.
@@ -62,6 +67,16 @@ class Schemas:
             found = past_contract(self._store.objects, key) or self.version_of(snapshot.manifest)
             self._past[key] = found
         return found
+
+    def former(self) -> tuple[AcceptedSchema, ...]:
+        """All schemas that the graph has had. The archive is read once for each schema of `main`.
+
+        Raises:
+            DamagedFileError: a file of one of them is missing or damaged.
+        """
+        key = self._store.capture(MAIN).schema_hash
+        found = self._archives.get(key)
+        return self._archives.put(key, tuple(archived_schemas(self._store.objects))) if found is None else found
 
     def added_properties(self, view: Manifest) -> AddedProperties:
         """The properties that schema changes before a state have added, with the values that they filled in."""

@@ -17,6 +17,7 @@ are checked on the result.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -32,12 +33,12 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
+from omnigraph.engine.access import Action
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.prepare import PrepareMutation
 from omnigraph.engine.requests import TransactionRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import (
-    InputError,
     PreconditionFailedError,
     ReadSetChangedError,
     TransactionConflictError,
@@ -52,6 +53,7 @@ from omnigraph.merge.property_level import MergeLevel
 from omnigraph.write.changed_state import ChangedState
 from omnigraph.write.collected_inserts import CollectedInserts, PlainInsert, plain_insert
 from omnigraph.write.mutation import Mutation, MutationReceipt, staged_receipt
+from omnigraph.write.receipt import other_request
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -83,7 +85,7 @@ class OpenTransaction:
         branch: the branch that gets the commit.
         begun: the state of the branch at the start of the transaction.
         name: the name of the transaction branch; None for a repeated transaction.
-        earlier: an existing commit with the same idempotency key.
+        earlier: an existing commit with the same idempotency key. It may also come while the transaction is open.
 
     Raises:
         PreconditionFailedError: the head of the branch is not the expected one.
@@ -92,6 +94,8 @@ class OpenTransaction:
 
     def __init__(self, session: Session, request: WriteRequest) -> None:
         session.require_writable()
+        session.allow(Action.CHANGE, request.branch)
+        session.require_whole("transaction")
         self._session = session
         self.branch = request.branch
         self._request = request
@@ -105,9 +109,10 @@ class OpenTransaction:
         self._on = self.begun.head.id
         """The commit on which changes are collected."""
         self.name: SystemBranch | None = None
-        self.earlier = find_idempotent(self.begun, request.idempotency_key)
-        if self.earlier is not None:
-            _check_kind(self.earlier)
+        self.earlier: Commit | None = None
+        earlier = find_idempotent(self.begun, request.idempotency_key, request.actor)
+        if earlier is not None:
+            self._found_earlier(earlier)
         elif request.expect_head not in (None, self.begun.head.id):
             raise PreconditionFailedError(self.branch, str(request.expect_head), self.begun.head.id)
         else:
@@ -118,6 +123,17 @@ class OpenTransaction:
             except BaseException:
                 self.end()
                 raise
+
+    def _found_earlier(self, commit: Commit) -> None:
+        """Take over the commit of an earlier transaction with the same idempotency key.
+
+        Raises:
+            InputError: the key belongs to another kind of write.
+        """
+        if commit.writer != WriterKind.BRANCH_MERGE or commit.merged_parent is not None:
+            kind = "Merge" if commit.merged_parent is not None else commit.writer
+            raise other_request(commit, f"a write of kind {kind}")
+        self.earlier = commit
 
     def mutate(self, prepare: PrepareMutation) -> MutationReceipt:
         """Run a query that writes. Its changes are collected, and later steps see them.
@@ -214,6 +230,7 @@ class OpenTransaction:
         """Commit the changes to the branch. Return None if there are none.
 
         Raises:
+            InputError: meanwhile, another kind of write has used the idempotency key. Nothing was written.
             TransactionConflictError: a concurrent commit conflicts with the transaction. Nothing was written.
             TransactionEndedError: another process has removed the transaction, because it seemed abandoned.
             PreconditionFailedError: a precondition failed.
@@ -250,7 +267,7 @@ class OpenTransaction:
             return None
         if self._has_branch and store.capture(self.work()).head.id == begun.head.id:
             return None
-        return write_tables(session, self._request, prepare)
+        return write_tables(session, replace(self._request, on_repeat=self._found_earlier), prepare)
 
     def _net_writes(self) -> list[TableWrite]:
         """The writes that repeat the changes of the transaction on the state where it began."""
@@ -292,16 +309,6 @@ def expired() -> TransactionEndedError:
     return TransactionEndedError(
         "the transaction has expired: its process sent no heartbeat for too long", hint="begin another one"
     )
-
-
-def _check_kind(earlier: Commit) -> None:
-    """Reject an idempotency key that belongs to another kind of write."""
-    if earlier.writer != WriterKind.BRANCH_MERGE:
-        raise InputError(
-            f"the idempotency key '{earlier.idempotency_key}' belongs to commit {earlier.id}, which was made by "
-            f"a write of kind {earlier.writer}",
-            hint="use another key",
-        )
 
 
 def _table_writes(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:
