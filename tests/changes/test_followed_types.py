@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import omnigraph
-from omnigraph.changes.followed_types import MAX_BYTES, from_member, to_member
+from omnigraph.changes.followed_types import MAX_BYTES, MAX_SEALED_BYTES, from_member, sealed, to_member
 from omnigraph.changes.tokens import MAX_CHARACTERS, Binding, Position, TokenKind, digest_of, encode
 from omnigraph.cli.main import cli
 from omnigraph.commit.manifest import TableId
@@ -213,8 +213,14 @@ def test_a_token_without_type_filter_is_as_before(graph: Graph) -> None:
 
 def test_the_ids_of_a_token_return_and_always_fit() -> None:
     wanted = frozenset(TableId(number * 7, number * 11 % 97) for number in range(1, 60))
-    assert from_member({"types": to_member(wanted)}) == wanted
-    largest = Binding("x" * 24, "0" * 26, "x" * 24, "x" * 24, "x" * 24, (1,) * (MAX_BYTES // 2))
+    assert from_member({"types": to_member(wanted)}, "key") == wanted
+    assert from_member({"types": sealed(wanted, "key")}, "key") == wanted
+    for types in ((1,) * (MAX_BYTES // 2), "x" * (4 * -(-MAX_SEALED_BYTES // 3))):
+        _check_length(types)
+
+
+def _check_length(types: tuple[int, ...] | str) -> None:
+    largest = Binding("x" * 24, "0" * 26, "x" * 24, "x" * 24, "x" * 24, types)
     position = Position.of("node", "x" * 43, "\x01" * 256)
     members = {"commit": "0" * 26, "row": 10**12, "cut": "0" * 26, "left": 512}
     token = encode(TokenKind.FEED_PAGE, largest, position=position, **members)

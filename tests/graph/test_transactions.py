@@ -587,6 +587,60 @@ def test_a_key_of_a_mutation_cannot_be_reused_by_a_transaction(graph: Graph) -> 
         pass
 
 
+def test_a_key_that_another_kind_of_write_uses_meanwhile_is_an_error(graph: Graph) -> None:
+    """The transaction must not return the commit of the mutation as its own: its rows are not in it."""
+
+    def block() -> None:
+        with graph.branch().transaction(idempotency_key="k") as tx:
+            run(tx, "add", name="dan")
+            graph.mutate(QUERIES, {"name": "eve"}, name="add", idempotency_key="k")
+
+    with pytest.raises(InputError, match="made by a write of kind Mutation"):
+        block()
+    assert graph.entity("Person", "dan") is None
+    assert graph.entity("Person", "eve") is not None
+    assert left(graph) == []
+
+
+def test_the_key_of_a_merge_cannot_be_reused_by_a_transaction(graph: Graph) -> None:
+    graph.branches.create("dev")
+    graph.mutate(QUERIES, {"name": "dan"}, name="add", branch="dev")
+    graph.merge("dev", idempotency_key="k")
+    with (
+        pytest.raises(InputError, match="made by a write of kind Merge"),
+        graph.branch().transaction(idempotency_key="k"),
+    ):
+        pass
+
+
+def test_a_transaction_says_whether_its_commit_is_that_of_another(graph: Graph) -> None:
+    with graph.branch().transaction(idempotency_key="k") as first:
+        run(first, "add", name="dan")
+        with graph.branch().transaction(idempotency_key="k") as second:
+            run(second, "add", name="eve")
+    assert (first.repeated, second.repeated) == (True, False)
+    assert first.commit == second.commit
+    assert graph.entity("Person", "dan") is None
+
+
+def test_a_label_of_a_receipt_on_another_kind_of_write_is_not_read(graph: Graph) -> None:
+    """A user may give any label to a write. A later write with the same key must not read it as a receipt."""
+    names = {"load": "by hand", "merge": "later", "restore": "[1]", "revert": "{}"}
+    head = graph.mutate(QUERIES, {"name": "dan"}, name="add", idempotency_key="k", labels=names).commit
+    assert head is not None
+    graph.branches.create("dev")
+    rows = {"Person": pa.table({"name": ["eve"], "age": pa.array([1], pa.int32())})}
+    writes: list[Callable[[], object]] = [
+        lambda: graph.load(rows, mode="merge", idempotency_key="k"),
+        lambda: graph.merge("dev", idempotency_key="k"),
+        lambda: graph.revert(head.id, idempotency_key="k"),
+        lambda: graph.restore("Person", ["dan"], at=head.id, idempotency_key="k"),
+    ]
+    for write in writes:
+        with pytest.raises(InputError, match="made by a write of kind Mutation"):
+            write()
+
+
 # Invalid use
 
 

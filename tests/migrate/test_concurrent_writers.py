@@ -21,6 +21,7 @@ from omnigraph.commit.write_request import Prepared
 from omnigraph.errors import (
     CompileError,
     ConstraintError,
+    InputError,
     OmnigraphError,
     PlanError,
     ReadSetChangedError,
@@ -80,15 +81,43 @@ def test_a_mutation_that_no_longer_compiles_is_refused(
     assert_whole(graph)
 
 
-@pytest.mark.parametrize("new", [RENAMED, WIDENED, REQUIRED, DROPPED], ids=["rename", "widen", "default", "drop"])
-def test_a_load_that_a_schema_change_overtakes_is_refused(
+LOADED = {"code": ["new"], "state": ["seed"], "old": ["x"]}
+
+
+@pytest.mark.parametrize("new", [WIDENED, REQUIRED], ids=["widen", "default"])
+def test_a_load_that_a_schema_change_overtakes_is_read_again_with_the_new_schema(
     graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, new: str
 ) -> None:
-    rows = pa.table({"code": ["new"], "state": ["seed"], "old": ["x"]})
+    with open(place) as other:
+        at(monkeypatch, Failpoint.CAPTURED, lambda: other.schema.apply(new))
+        graph.load({"Plant": pa.table(LOADED)}, mode="append")
+    row = content(graph)["Plant"]["new"]
+    assert (row["state"], row["old"], row.get("soil", "clay")) == ("seed", "x", "clay")
+    assert set(row) == set(content(graph)["Plant"]["p01"])
+    assert graph.verify().ok
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize("new", [RENAMED, DROPPED], ids=["rename", "drop"])
+def test_a_load_whose_columns_a_schema_change_removes_is_refused(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, new: str
+) -> None:
+    with open(place) as other:
+        at(monkeypatch, Failpoint.CAPTURED, lambda: other.schema.apply(new))
+        with pytest.raises(InputError, match="old"):
+            graph.load({"Plant": pa.table(LOADED)}, mode="append")
+    assert "new" not in content(graph)["Plant"]
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize("new", [RENAMED, WIDENED, REQUIRED, DROPPED], ids=["rename", "widen", "default", "drop"])
+def test_a_load_of_a_stream_that_a_schema_change_overtakes_is_refused(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, new: str
+) -> None:
     with open(place) as other:
         at(monkeypatch, Failpoint.CAPTURED, lambda: other.schema.apply(new))
         with pytest.raises(ReadSetChangedError) as refused:
-            graph.load({"Plant": rows}, mode="append")
+            graph.load({"Plant": pa.table(LOADED).to_reader()}, mode="append")
     assert refused.value.member == "schema"
     assert "new" not in content(graph)["Plant"]
     assert_whole(graph)

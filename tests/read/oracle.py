@@ -251,8 +251,10 @@ class Oracle:
         """The rows that a stage passes on."""
         lines, fails = self._lines(stage.read, before)
         values = [value for line in lines for value in line.columns.values()]
-        if fails or any(value is UNSURE or isinstance(value, Rough) for value in values):
-            self.may_differ = True
+        too_large = fails or any(value is UNSURE for value in values)
+        # A stage may compute its values for all its rows, also if the next match drops some of them.
+        self.may_fail |= too_large
+        self.may_differ |= too_large or any(isinstance(value, Rough) for value in values)
         names = [column.name for column in stage.values]
         return [
             Row(
@@ -330,6 +332,10 @@ class Oracle:
 
     def _optional(self, block: ir.Block, row: Row) -> list[Row]:
         found = self.solutions(block, row)
+        if not introduced(block):
+            # The block adds nothing to the row, so a plan may leave it out.
+            self.may_fail = self.may_fail or any(inner.unsure for inner in found)
+            return [row]
         return found or [row.with_(dict.fromkeys(introduced(block)))]
 
     def _without(self, block: ir.Block, row: Row) -> list[Row]:
@@ -605,6 +611,8 @@ class Oracle:
             (part, block) for match in matches for block in blocks(match) for part in conjuncts(block.filters)
         ]
         conditions += [(part, read.match) for part in _constants(read)]
+        if any(_is_too_large(part) for part in walk(read)):
+            return True
         return any(self._can_fail(part, block, kinds) for part, block in conditions)
 
     def _can_fail(self, condition: ir.Expr, block: ir.Block, kinds: Mapping[str, tuple[bool, tuple[str, ...]]]) -> bool:
@@ -719,6 +727,14 @@ def _kinds(block: ir.Block) -> dict[str, tuple[bool, tuple[str, ...]]]:
 
 
 _COMPUTED = ir.Arith | ir.Negate | ir.Apply | ir.DateAdd | ir.DateDiff
+
+
+def _is_too_large(part: object) -> bool:
+    """Whether an operand of integers is a constant that is no I64. It is converted also if there is no row."""
+    return isinstance(part, ir.Arith) and any(
+        isinstance(side, ir.Const) and isinstance(side.value, int) and side.value > 2**63 - 1
+        for side in (part.left, part.right)
+    )
 
 
 def _constants(read: ir.Read) -> Iterator[ir.Expr]:

@@ -530,6 +530,14 @@ def test_a_replaced_cache_entry_is_counted_once() -> None:
     assert cache.size == cached(cache, "a", make).nbytes == 8
 
 
+def test_the_number_of_cached_values_is_limited() -> None:
+    cache = ColumnCache(10_000)
+    for number in range(10_000):
+        cache.keep(number, np.zeros(0, np.int8))
+    assert [cache.holds(number) for number in (0, 5_000, 9_000, 9_999)] == [False, False, True, True]
+    assert len(cache._held) == 4_096
+
+
 def test_waiting_threads_retry_a_failed_build_one_at_a_time() -> None:
     cache = ColumnCache()
     makes: list[int] = []

@@ -48,6 +48,10 @@ PATTERNS = (
     "$a: Person  $a follows $b  optional { $a follows $x  $x livesIn $c }",
     "$a: Person  optional { $a follows $b }  optional { $x follows $a  $x.size < 9 }",
     "$a: Person  $a follows $b  not { $b livesIn $_ }",
+    "$a: Person  $a follows $b  $b follows $x  optional { $x livesIn $c }",
+    "$a: Person  $a follows $b  $x follows $a  optional { $x livesIn $c  $c.people < 4 }",
+    "$a: Person  $a follows $b  $b follows{1,2} $x  optional { $x livesIn $c  $c.people > 1 }",
+    "$a: Person  $a follows $b  optional { $b follows $x  $x.size > 20 }  not { $a livesIn $y  $y.people < 3 }",
 )
 CONDITIONS = ("", "$a.size > 20", "$b.size < 30", "$b.age is null", "$a.size < 6", "$b.size = 7", "$a.age < $b.age")
 KEYS = ("$a.name", "$a.size", "$b.name", "$c.name", "$x.name")
@@ -105,15 +109,18 @@ def some_query(rng: Random) -> str:
     condition = rng.choice(
         [each for each in CONDITIONS if all(f"${name}" in pattern for name in "ab" if f"${name}" in each)]
     )
-    columns = [f"{key} as k" for key in [rng.choice([k for k in KEYS if k[1] in variables])]]
+    keys = [rng.choice([k for k in KEYS if k[1] in variables])] if rng.random() < 0.8 else []
+    columns = [f"{key} as k" for key in keys]
     for number in range(rng.choice((1, 2, 3))):
-        function, name = rng.choice(FUNCTIONS), rng.choice([name for name in variables if name != "c"])
-        names = PROPERTIES if function in ("count", "min", "max") else ("age", "size", "big")
+        function, name = rng.choice(FUNCTIONS), rng.choice(variables)
+        names: tuple[str, ...] = PROPERTIES if function in ("count", "min", "max") else ("age", "size", "big")
+        names = ("people",) if name == "c" else names
         argument = f"${name}" if function == "count" and rng.random() < 0.4 else f"${name}.{rng.choice(names)}"
         columns.append(f"{function}({argument}) as v{number}")
     if rng.random() < 0.3:
         columns.append("count(*) as n")
-    return f"query q() {{ match {{ {pattern}  {condition} }} return {{ {', '.join(columns)} }} order {{ k }} }}"
+    order = "order { k }" if keys else ""
+    return f"query q() {{ match {{ {pattern}  {condition} }} return {{ {', '.join(columns)} }} {order} }}"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory, ends: npt.NDArray[np.int64])
 def eager(request: pytest.FixtureRequest, thresholds: Thresholds) -> None:
     """Variables are eliminated wherever this is possible."""
     thresholds(join_order, MEET_COST_EDGES=-1.0)
+    if request.param != "sorted keys":
+        thresholds(join_order, MIN_COST_PER_STATE_EDGES=-inf)
     if request.param == "few paths at a time":
         thresholds(meet, CHUNK_PATHS=7)
     if request.param != "all at once":
@@ -121,6 +124,49 @@ def test_conditions_on_the_variable_between_are_evaluated(graph: Graph, edges: M
     first = edges @ np.diag((here < 30).astype(np.int64)) @ edges
     last = edges @ np.diag((here >= 20).astype(np.int64)) @ edges
     assert ask(graph, text) == [(np.trace(first @ last),)]
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("forward", [(True,) * 4, (True, False, True, False), (False, True, True, False)])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("$d.age != $a.age", np.not_equal),
+        ("$d.age < $a.age", np.less),
+        ("$d != $a", np.not_equal),
+        ("$d.age + $a.age > 40", lambda d, a: d + a > 40),
+    ],
+)
+def test_conditions_on_the_variable_between_and_a_neighbour_are_evaluated(
+    graph: Graph,
+    edges: Matrix,
+    thresholds: Thresholds,
+    monkeypatch: pytest.MonkeyPatch,
+    forward: tuple[bool, ...],
+    threads: int,
+    condition: str,
+    holds: Callable[[Matrix, Matrix], npt.NDArray[np.bool_]],
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_THREADS", str(threads))
+    thresholds(parts, PART_ROWS=50, MIN_PARALLEL_ROWS=0, MIN_PARALLEL_BYTES=0)
+    ages = np.arange(COUNT)
+    steps = [edges if onward else edges.T for onward in forward]
+    allowed = holds(ages[:, None], ages[None, :]).astype(np.int64)
+    expected = np.diag(steps[0] @ steps[1] @ steps[2] @ (steps[3] * allowed))
+    text = f"match {{ {cycle(forward)}  {condition} }} return {{ $a.age as age, count(*) as n }} order {{ age }}"
+    plan = str(graph.explain(f"query q() {{ {text} }}"))
+    assert any("meet" in line and "where" in line for line in plan.splitlines())
+    assert ask(graph, text) == [(age, n) for age, n in enumerate(expected.tolist()) if n]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_variable_with_conditions_on_both_neighbours_is_not_eliminated(graph: Graph, edges: Matrix) -> None:
+    ages = np.arange(COUNT)
+    before, after = (ages[:, None] != ages[None, :]), (ages[:, None] < ages[None, :])
+    expected = np.trace(edges @ edges @ (edges * before) @ (edges * after))
+    text = f"match {{ {cycle((True,) * 4)}  $c.age != $d.age  $d.age < $a.age }} return {{ count(*) as n }}"
+    assert ask(graph, text) == [(expected,)]
 
 
 @pytest.mark.usefixtures("eager")

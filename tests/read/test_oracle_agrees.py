@@ -298,8 +298,7 @@ def test_the_engine_agrees_with_the_oracle(share: int, total: int, monkeypatch: 
         if done.total() >= wanted:
             break
     if wanted >= ENOUGH:
-        # Most of the queries must return rows.
-        assert done["rows"] > wanted / 3, done
+        assert done["rows"] > wanted / 4, done
         assert done["unsure"] + done["error"] < wanted / 10, done
         assert stopped["cancelled"] > wanted / 50, stopped
         assert wanted / 100 < stopped["out of memory"] < wanted / 4, stopped

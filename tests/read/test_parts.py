@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -124,12 +127,48 @@ def test_memory_of_all_parts_is_released() -> None:
     assert (budget.held, budget.kept) == (0, 0)
 
 
+PAGE_FAULTS = """
+import sys
+if sys.argv[1] == "keep":
+    from omnigraph.read.budget.allocator import keep_freed_memory
+    keep_freed_memory()
+import resource
+import numpy as np
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arrays = [np.ones(3 << 17) for _ in range(4)]
+        del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are not affected")
+def test_freed_arrays_are_used_again() -> None:
+    def faults(how: str) -> int:
+        done = subprocess.run([sys.executable, "-c", PAGE_FAULTS, how], check=True, capture_output=True, text=True)
+        return int(done.stdout)
+
+    assert faults("keep") * 20 < faults("return")
+
+
 def test_the_number_of_threads_comes_from_the_environment() -> None:
     assert query_threads({"OMNIGRAPH_THREADS": "7"}) == 7
     assert query_threads({}) >= 1
     for text in ("0", "-1", "two", ""):
         with pytest.raises(InputError, match="OMNIGRAPH_THREADS"):
             query_threads({"OMNIGRAPH_THREADS": text})
+
+
+@pytest.mark.parametrize("threads", ["0", "abc", "-3"])
+def test_an_invalid_number_of_threads_is_an_error_of_small_reads(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, threads: str
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_THREADS", threads)
+    with pytest.raises(InputError, match="OMNIGRAPH_THREADS"):
+        graph.query('query q() { match { $p: Person { name: "p1" } } return { $p.age } }')
 
 
 def test_parts_have_about_the_same_work() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import numpy as np
@@ -32,6 +33,10 @@ CATALOG = compile_schema(
 )
 NODES = {"P": 10_000, "C": 200}
 EDGES = {"Knows": DegreeStatistics(80_000), "Lives": DegreeStatistics(10_000), "Owns": DegreeStatistics(30_000)}
+
+
+ONE_HOME = {**EDGES, "Lives": DegreeStatistics(10_000, most_out=1, most_in=400)}
+"""Each `P` has at most one `Lives` edge."""
 
 
 def block(match: str) -> QueryBlock:
@@ -125,6 +130,23 @@ def test_steps_that_use_an_optional_variable_follow_its_block() -> None:
     assert names(plan(of, statistics(of)), of) == [OperatorName.SCAN, OperatorName.LEFT, OperatorName.EXPAND]
 
 
+def test_edges_are_walked_from_all_nodes_in_order() -> None:
+    of = block("$a knows $b  $a lives $c  $b lives $c")
+    known = replace(statistics(of), edges=ONE_HOME)
+    assert said(plan(of, known), of) == [
+        "scan $a: P",
+        "expand $a to $c by P -Lives-> C",
+        "expand $a to $b by P -Knows-> P",
+        "membership $b to $c by P -Lives-> C",
+    ]
+    # With several homes, the rows are no longer the nodes in order. The scan of the fewer places is cheaper then.
+    assert said(plan(of, statistics(of)), of)[0] == "scan $c: C"
+    few = replace(
+        known, variables={**known.variables, "a": Cardinality(10_000, 5_000), "b": Cardinality(10_000, 5_000)}
+    )
+    assert not any(isinstance(step, Move) and step.in_order for step in plan(of, few).steps[2:])
+
+
 def _last_move(found: BlockOrder) -> Move:
     move = found.steps[-1]
     assert isinstance(move, Move)
@@ -184,7 +206,8 @@ def random_match(rng: Random) -> str:
 def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     rng = Random(seed)
     of = block(random_match(rng))
-    known = statistics(of, {name: float(2 ** rng.randint(0, 13)) for name in of.nodes}, rng.choice([0.01, 0.5]))
+    sizes = {name: float(2 ** rng.randint(0, 13)) for name in of.nodes if rng.random() < 0.7}
+    known = replace(statistics(of, sizes, rng.choice([0.01, 0.5])), edges=rng.choice([EDGES, ONE_HOME]))
     conditions = [(place, condition.variables) for place, condition in enumerate(of.join_conditions)]
     ordering = JoinOrderSearch(
         list(of.nodes), list(of.block.expands), conditions, frozenset(), Estimates(known.rounded())
@@ -195,6 +218,21 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     # The number of rows does not depend on the order of the steps.
     assert {round(way.rows, 6) for way in every} == {round(best.rows, 6)}
     assert plan(of, known).cost == pytest.approx(best.cost)
+
+
+def test_the_search_tries_each_variable_that_paths_can_be_walked_from(thresholds: Thresholds) -> None:
+    """Paths to an eliminated variable are walked from the variable that is bound first."""
+    of = block("$b lives $a  $b knows $c  $c knows $d  $d lives $a")
+    known = replace(statistics(of), edges={**ONE_HOME, "Knows": DegreeStatistics(800_000)}).rounded()
+    costs = []
+    for least in (inf, -inf):
+        thresholds(join_order, MIN_COST_PER_STATE_EDGES=least)
+        expands = list(of.block.expands)
+        ordering = JoinOrderSearch(list("abcd"), expands, [], frozenset(), Estimates(known), frozenset("d"))
+        costs.append(ordering.best(1.0).cost)
+        cheapest = min(way.cost for way in ordering.all_orders(1.0))
+    assert costs[1] == pytest.approx(cheapest)
+    assert costs[0] > 2 * cheapest
 
 
 def test_beam_search_stays_close_to_the_best_order(thresholds: Thresholds) -> None:

@@ -258,7 +258,7 @@ def test_notebook_html_truncates_rows_and_long_values() -> None:
     html = result(x=pa.array(["y" * 5_000] * 1_000))._repr_html_()
     assert len(html) < 50_000
     assert html.count("<tr>") == 51
-    assert "1000 rows, the first 50 of them shown" in html
+    assert "1,000 rows, the first 50 of them shown" in html
 
 
 # ---- networkx

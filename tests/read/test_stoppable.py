@@ -13,7 +13,16 @@ from omnigraph.errors import CancelledError
 from omnigraph.read.budget import Budget, Spending
 from omnigraph.read.columns import sorting, stoppable
 from omnigraph.read.columns.sorting import groups_of, order_of
-from omnigraph.read.columns.stoppable import changes, gather, join_arrays, occurrences, running_counts, scatter
+from omnigraph.read.columns.stoppable import (
+    changes,
+    gather,
+    join_arrays,
+    occurrences,
+    running_counts,
+    scatter,
+    weight_sums,
+)
+from omnigraph.read.rows.frame import Binding, Path
 
 ROWS = 100
 NUMBERS = np.random.default_rng(2).integers(0, 7, ROWS)
@@ -25,6 +34,13 @@ def scattered() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return found
 
 
+def taken() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The nodes of paths of lengths 1 to 7, in the reverse order of the paths."""
+    firsts = np.concatenate([[0], np.cumsum(NUMBERS + 1)])
+    nodes = Binding((), np.arange(firsts[-1]))
+    return Path(nodes, firsts, nodes, firsts).take(np.arange(ROWS)[::-1]).nodes.numbers
+
+
 OPERATIONS: dict[str, tuple[Callable[[], object], object]] = {
     "gather": (lambda: gather(NUMBERS, NUMBERS - 1), NUMBERS[NUMBERS - 1]),
     "scatter": (scattered, NUMBERS[::-1]),
@@ -32,7 +48,9 @@ OPERATIONS: dict[str, tuple[Callable[[], object], object]] = {
     "running counts": (lambda: running_counts(NUMBERS > 3), np.cumsum(NUMBERS > 3)),
     "changes": (lambda: changes(NUMBERS), np.diff(NUMBERS, prepend=-1) != 0),
     "occurrences": (lambda: occurrences(NUMBERS, 7), np.bincount(NUMBERS)),
+    "weight sums": (lambda: weight_sums(NUMBERS, NUMBERS, 7), np.bincount(NUMBERS, NUMBERS)),
     "order": (lambda: order_of(NUMBERS, -NUMBERS), np.argsort(NUMBERS, kind="stable")),
+    "paths": (taken, np.concatenate(np.split(np.arange(ROWS + NUMBERS.sum()), np.cumsum(NUMBERS + 1)[:-1])[::-1])),
     "groups": (lambda: groups_of(NUMBERS)[1], np.unique(NUMBERS, return_inverse=True)[1]),
 }
 

@@ -109,6 +109,8 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MEET_COST_EDGES": (0.0, 0.0, 6.0),
         "LATE_TEST_COST_EDGES": (0.0, 4.0),
         "OPERATOR_COST_ROWS": (0.0, 50.0),
+        "MIN_COST_PER_STATE_EDGES": (0.0, 50_000.0),
+        "IN_ORDER_WALK_COST_EDGES": (0.0, 0.6),
     },
     "plan.refined_order": {
         "MIN_REFINED_COST_EDGES": (0.0, 500_000.0),
@@ -118,7 +120,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "shape.value_ranks": {"MAX_DIRECT_ROWS": (0, 512), "WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
     "columns.distinct_values": {"MIN_ENTITIES": (0, 0, 4_096), "MAX_DISTINCT_VALUES": (0, 2, 4_096)},
     "columns.column_codes": {"WHOLE_COLUMN_RATIO": (0, 4, 10**6)},
-    "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4)},
+    "columns.sort_keys": {"SELECTION_RATIO": (1, 2, 4), "SMALL_SORT_ROWS": (0, 256, 256)},
     "search.entities": {"SLOTS_PER_ROW": (0, 8)},
     "search.fusion": {"MAX_EARLY_ENTITIES": (1, 10**9), "KNOWN_FACTOR": (0.001, 0.01, 1.25)},
     "search.rankings": {"SORTED_FACTOR": (1, 4), "MAX_COUNTED_ENTITIES": (0, 48), "SAMPLE_RATIO": (1, 3, 16)},

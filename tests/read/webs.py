@@ -6,7 +6,9 @@ counts by subtraction.
 
 from __future__ import annotations
 
-from tests.read.queries import Maker
+from tests.read.queries import NUMBERS, Maker
+
+from omnigraph.lang.types import Scalar
 
 MAX_NODES = 4
 """Number of variables up to which edges to new variables are drawn. The oracle tries all assignments."""
@@ -32,6 +34,7 @@ class Web(Maker):
         if self.chance(20):
             self.add(clauses, 1, "block")
         conditions = [self.identity() for _ in range(self.pick(0, 0, 1, 1, 2, 3))]
+        conditions += [self.comparison() for _ in range(self.pick(0, 0, 0, 1, 1, 2))]
         conditions += [self.negation() for _ in range(self.pick(0, 0, 0, 1, 1, 2))]
         conditions += [self.about(var) for var in self.scope.nodes if self.chance(15)]
         conditions += [self.tested_block()] if self.chance(15) else []
@@ -53,6 +56,28 @@ class Web(Maker):
         """An inequality more often than an equality, because few rows have equal nodes."""
         text = super().identity()
         return text.replace(" = ", " != ") if self.chance(70) else text
+
+    def comparison(self) -> str:
+        """A comparison of properties of two variables, or of one variable with itself. It mostly keeps some rows."""
+        left, right = self.known(), self.known()
+        kinds = {name: kind for name, kind in self.properties(left).items() if not kind.list and not kind.is_vector}
+        pairs = [
+            (one, other)
+            for one, kind in kinds.items()
+            for other, kind_ in self.properties(right).items()
+            if not kind_.list and (kind.item == kind_.item or {kind.scalar, kind_.scalar} <= {*NUMBERS})
+        ]
+        if not pairs or self.chance(15):
+            return f"${left}.id {self.pick('<', '<=', '!=', '=')} ${right}.id"
+        one, other = self.rng.choice(pairs)
+        word = self.pick("<", "<=", ">", ">=", "!=", "!=", "=") if kinds[one].scalar is not Scalar.BOOL else "!="
+        test = f"${left}.{one} {word} ${right}.{other}"
+        return self.weighted(
+            (6, lambda: test),
+            (2, lambda: f"{test} or ${right}.{other} is null"),
+            (1, lambda: f"not ({test})"),
+            (1, lambda: f"{test} or {self.identity()}"),
+        )
 
     def negation(self) -> str:
         """A `not` block: one edge between bound variables, or several edges, also over new variables."""

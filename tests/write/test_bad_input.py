@@ -269,7 +269,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ),
     ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: the row contains a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
-    ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv, line 1: the header cannot be read"),
+    ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv is a text in UTF-16"),
     (
         "a word for a number",
         "name,age\nbob,old\n",
@@ -682,10 +682,13 @@ def test_constraint_violations_name_file_and_line(graph: Graph, tmp_path: Path) 
 
 @pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
 def test_another_separator_in_a_csv_file_is_named(graph: Graph, tmp_path: Path, mark: str, word: str) -> None:
-    (tmp_path / "Person.csv").write_text(f"name{mark}pages\nbob{mark}3\n")
+    (tmp_path / "Person.csv").write_text(f"name{mark}pages\nbob{mark}3{mark}\n")
     with pytest.raises(BadRowsError) as error:
         graph.load(tmp_path / "Person.csv", mode="append")
-    assert f"{word} separate columns only if a mapping says so" in error.value.problems[0].message
+    assert (
+        f"{word} separate columns only if all rows have as many cells, or a mapping says so"
+        in error.value.problems[0].message
+    )
 
 
 def test_a_duplicate_key_is_reported_at_the_second_record(graph: Graph) -> None:
@@ -820,4 +823,72 @@ def test_the_first_hundred_problems_are_listed_in_input_order(graph: Graph, tmp_
     expected = [f"a.ndjson, line {i}: Person.age" for i in range(1, 71)]
     expected += [f"b.ndjson, line {1 + i // 2}: Person.{('age', 'ok')[i % 2]}" for i in range(30)]
     assert [f"{p.place}: {p.subject}" for p in error.problems] == expected
-    assert "… and 110 more" in error.render()
+    assert error.render().splitlines()[:2] == [
+        "a.ndjson, line 1: Person.age: expected a whole number, found a text (and 139 more of this kind: "
+        "lines 2, 3, 4, …)",
+        "b.ndjson, line 1: Person.ok: expected true or false, found a number (and 69 more of this kind: "
+        "lines 2, 3, 4, …)",
+    ]
+
+
+def test_a_wrong_column_is_one_line(graph: Graph, tmp_path: Path) -> None:
+    rows = [f"p{i},{'n/a' if i % 2 else i % 9 + 1}" for i in range(1000)]
+    (tmp_path / "Person.csv").write_text("\n".join(["name,pages", *rows, ",3"]))
+    with pytest.raises(BadRowsError) as error:
+        graph.load(tmp_path / "Person.csv", mode="append")
+    assert error.value.render().splitlines() == [
+        "Person.csv, line 3: Person.pages: expected a whole number, found 'n/a' (and 499 more of this kind: "
+        "lines 5, 7, 9, …)",
+        "… and 1 more",
+        "  help: nothing was written; correct the input and send it again",
+    ]
+
+
+def test_a_few_problems_of_a_kind_are_listed_one_by_one(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "Person.csv").write_text("name,pages\na,x\nb,y\nc,z\n")
+    with pytest.raises(BadRowsError) as error:
+        graph.load(tmp_path / "Person.csv", mode="append")
+    assert [line.partition(":")[0] for line in error.value.render().splitlines()[:-1]] == [
+        f"Person.csv, line {line}" for line in (2, 3, 4)
+    ]
+
+
+def test_many_violations_of_a_constraint_are_one_line(graph: Graph, tmp_path: Path) -> None:
+    rows = [f"p{i},{99 if i >= 500 else 5}" for i in range(1000)]
+    (tmp_path / "Person.csv").write_text("\n".join(["name,pages", *rows]))
+    with pytest.raises(ConstraintError) as error:
+        graph.load(tmp_path / "Person.csv", mode="append")
+    line, _help = error.value.render().splitlines()
+    assert line == (
+        "Person.csv, line 502: Person.pages: 'p500': 99 is outside 1..10 (and 499 more of this kind: "
+        "lines 503, 504, 505, …)"
+    )
+
+
+def test_ids_of_several_records_are_no_existing_ids(tmp_path: Path) -> None:
+    (tmp_path / "Note.csv").write_text("id,body\na,x\nb,x\na,y\nc,z\nc,z\n")
+    with omnigraph.init(tmp_path / "notes", "node Note { body: String }") as notes:
+        for check in (False, True):
+            with pytest.raises(KeyConflictError) as error:
+                notes.load(tmp_path / "Note.csv", mode="append", check=check)
+            assert error.value.render().splitlines() == [
+                "Note.csv, line 4: node:Note: 'a' is the id of several records",
+                "Note.csv, line 6: node:Note: 'c' is the id of several records",
+                "  help: to keep the last record with each id, load with --mode merge",
+            ]
+
+
+def test_existing_ids_are_named_with_lines_and_total(graph: Graph, tmp_path: Path) -> None:
+    rows = [f"p{i:03d}" for i in range(300)]
+    (tmp_path / "Person.csv").write_text("\n".join(["name", *rows[:250]]))
+    graph.load(tmp_path / "Person.csv", mode="append")
+    (tmp_path / "Person.csv").write_text("\n".join(["name", *reversed(rows)]))
+    for check in (False, True):
+        with pytest.raises(KeyConflictError) as error:
+            graph.load(tmp_path / "Person.csv", mode="append", check=check)
+        assert (error.value.total, len(error.value.ids)) == (250, 100)
+        assert error.value.render().splitlines() == [
+            *(f"Person.csv, line {301 - i}: node:Person: 'p{i:03d}' exists already" for i in (99, 98, 97, 96, 95)),
+            "… and 245 more",
+            "  help: to replace the existing entity, load with --mode merge, or use insert or merge in the query",
+        ]

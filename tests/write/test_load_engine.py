@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.table_writes import Append
 from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
+    BadRowsError,
     BranchNotFoundError,
     ConstraintError,
     InputError,
     KeyConflictError,
     PreconditionFailedError,
+    ReadSetChangedError,
 )
 from omnigraph.graph import Graph
 from omnigraph.storage import lookup, staging
@@ -190,6 +193,95 @@ def test_a_handle_may_be_refreshed_during_a_load(graph: Graph) -> None:
     assert names(graph) == ["overwrite"]
 
 
+# A schema change during a load
+
+
+def changing(graph: Graph, times: int = 1) -> Callable[[LoadProgress], None]:
+    """Add properties with defaults, one after each of the first calls."""
+    left = list(range(times))
+
+    def change(progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.READING and left:
+            added = "".join(f"  more{n}: I64 @default(7)" for n in range(times - len(left) + 1))
+            left.pop()
+            graph.schema.apply(SCHEMA.replace("age: I32?", f"age: I32?{added}"), allow="validated")
+
+    return change
+
+
+def sources(place: Path) -> dict[str, LoadSource]:
+    rows = [{"name": "ann", "age": 1}, {"name": "bob", "age": 2}]
+    (place / "Person.csv").write_text("name,age\nann,1\nbob,2\n")
+    return {
+        "table": {"Person": pa.Table.from_pylist(rows)},
+        "records": {"Person": rows},
+        "envelopes": [{"type": "Person", "data": row} for row in rows],
+        "file": place / "Person.csv",
+        "files": [place / "Person.csv"],
+        "bytes": b"".join(json.dumps({"type": "Person", "data": row}).encode() + b"\n" for row in rows),
+    }
+
+
+@pytest.mark.parametrize("kind", ["table", "records", "envelopes", "file", "files", "bytes"])
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_load_runs_again_if_the_schema_changes(graph: Graph, tmp_path: Path, mode: str, kind: str) -> None:
+    receipt = graph.load(sources(tmp_path)[kind], mode=mode, progress=changing(graph), idempotency_key="k")
+    found = graph.snapshot().scan("node:Person", columns=["id", "age", "more0"]).sort_by("id").to_pylist()
+    assert found == [{"id": "ann", "age": 1, "more0": 7}, {"id": "bob", "age": 2, "more0": 7}]
+    again = graph.load(sources(tmp_path)[kind], mode=mode, idempotency_key="k")
+    assert again.commit is not None
+    assert again.commit == receipt.commit
+
+
+def test_a_load_into_a_new_branch_runs_again_if_the_schema_changes(graph: Graph) -> None:
+    graph.load(people("ann"), mode="append", branch="side", base="main", progress=changing(graph, 2))
+    assert names(graph, "side") == ["ann"]
+    assert branches(graph) == ["main", "side"]
+
+
+def test_a_load_whose_rows_do_not_fit_the_new_schema_writes_nothing(graph: Graph) -> None:
+    def drop(progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.READING and "age" in graph.catalog.nodes["Person"].properties:
+            graph.schema.apply(SCHEMA.replace("age: I32?", ""), allow="data_loss")
+
+    with pytest.raises(BadRowsError, match="age"):
+        graph.load({"Person": [{"name": "ann", "age": 1}]}, mode="append", progress=drop)
+    assert names(graph) == []
+
+
+class Once:
+    """Rows that can be read once, although their number is known: like a generator with a progress bar."""
+
+    def __init__(self, rows: list[dict[str, object]]) -> None:
+        self._rows = iter(rows)
+        self._count = len(rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        return self._rows
+
+
+@pytest.mark.parametrize(
+    ("mode", "source"),
+    [
+        pytest.param("append", lambda: {"Person": Once([{"name": "ann"}])}, id="an iterator with a length"),
+        pytest.param("merge", lambda: iter([{"type": "Person", "data": {"name": "ann"}}]), id="records of an iterator"),
+        pytest.param("merge", lambda: io.BytesIO(b'{"type": "Person", "data": {"name": "ann"}}'), id="a stream"),
+        pytest.param("append", lambda: {"Person": people("ann")["Person"].to_reader()}, id="an Arrow stream"),
+        pytest.param("overwrite", lambda: people("ann"), id="an overwrite"),
+    ],
+)
+def test_a_load_that_cannot_run_again_is_refused_if_the_schema_changes(
+    graph: Graph, mode: str, source: Callable[[], LoadSource]
+) -> None:
+    graph.load(people("bob"), mode="append")
+    with pytest.raises(ReadSetChangedError, match="schema changed"):
+        graph.load(source(), mode=mode, progress=changing(graph))
+    assert names(graph) == ["bob"]
+
+
 def test_a_failed_precondition_is_reported_before_the_input_is_read(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(PreconditionFailedError):
         graph.load(tmp_path / "gone.ndjson", mode="append", expect_head="0" * 26)
@@ -296,7 +388,7 @@ def test_a_merge_into_an_empty_table_appends(graph: Graph, monkeypatch: pytest.M
 def test_append_finds_existing_ids_by_lookup_and_by_scan(graph: Graph, thresholds: Thresholds, share: int) -> None:
     thresholds(lookup, MAX_LOOKUP_VALUES=0, LOOKUP_RATIO=share)
     graph.load(people(*(f"p{i}" for i in range(50))), mode="append")
-    with pytest.raises(KeyConflictError, match="'p30'"):
+    with pytest.raises(KeyConflictError, match=r"'p42' exists already \(and 1 more\)"):
         graph.load(people("x", "p42", "p30", "y"), mode="append")
     graph.load(people("x", "y"), mode="append")
     assert len(names(graph)) == 52

@@ -18,6 +18,7 @@ from tests.commit.conftest import _no_fsync
 from omnigraph.cli.main import cli
 from omnigraph.errors import BadRowsError, InputError, OmnigraphError
 from omnigraph.graph import Graph, init
+from omnigraph.write.input import json_objects
 from omnigraph.write.input.table_mapping import TableMapping
 
 __all__ = ["_no_fsync"]
@@ -281,6 +282,8 @@ YAML = "sources:\n  - source: people\n    "
         (YAML + "node: Person\n    others: some", "others: 'some' is not valid here", "match, ignore or refuse"),
         (YAML + "node: Person\n    csv: {separator: ab}", "csv.separator: expected one ASCII character", None),
         (YAML + "node: Person\n    csv: {separator: '\"'}", "csv: separator and quote are the same character", None),
+        (YAML + "node: Person\n    csv: {skip: -1}", "csv.skip: expected a number of lines", None),
+        (YAML + "node: Person\n    csv: {quote: ab}", "csv.quote: expected one ASCII character", None),
         (YAML + "node: Person\n    csv: {null: [NA, null]}", "null[1]: expected a text, found nothing", '"null"'),
         (YAML + "node: Person\n    column: kind", "column: 'when' is missing", "write when:"),
         (
@@ -320,13 +323,14 @@ def test_a_wrong_mapping_is_refused_before_the_input_is_read(
         ),
         (
             "people.ndjson",
-            "the mapping describes people.ndjson, but each of its records names its type; a mapping is for tables only",
+            "the mapping describes people.ndjson, but each of its records names its type; a mapping is for tables "
+            "and plain objects only",
         ),
         ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', but the mapping names it"),
     ],
 )
 def test_tables_that_do_not_fit_the_mapping_are_refused(graph: Graph, tmp_path: Path, source: Any, said: str) -> None:
-    (tmp_path / "people.ndjson").write_text("")
+    (tmp_path / "people.ndjson").write_text('{"type": "Person", "data": {"name": "ann"}}')
     given = tmp_path / source if isinstance(source, str) else source
     with pytest.raises(InputError) as error:
         load(graph, given, {"source": "people", "node": "Person", "properties": {"name": "n"}})
@@ -354,7 +358,7 @@ def test_the_command_line_accepts_a_mapping(graph: Graph, tmp_path: Path) -> Non
     (tmp_path / "people.csv").write_text("n\nann\n")
     said = ["load", str(tmp_path / "graph"), "--data", str(tmp_path / "people.csv"), "--mode", "append", "--quiet"]
     good = CliRunner().invoke(cli, [*said, "--mapping", str(tmp_path / "m.yaml")])
-    assert (good.exit_code, "1 entities" in good.output) == (0, True), good.output
+    assert (good.exit_code, "1 entity" in good.output) == (0, True), good.output
     bad = CliRunner().invoke(cli, [*said, "--mapping", str(tmp_path / "none.yaml")])
     assert bad.exit_code != 0
     assert "there is no file" in bad.output
@@ -401,3 +405,139 @@ def test_invalid_date_formats_are_refused(graph: Graph, tmp_path: Path, said: di
     (tmp_path / "people.csv").write_text("name,age\nann,1\n")
     with pytest.raises(InputError, match=reason):
         load(graph, tmp_path / "people.csv", {"source": "*", "node": "Person", "properties": {"age": said}})
+
+
+def test_a_row_gives_several_entities(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "staff.csv").write_text("who,firm,nr,start\nann,Acme,7,2020-01-31\nbob,,,\ncid,Acme,7,\n")
+    entry = {
+        "source": "staff.csv",
+        "rows": [
+            {"node": "Person", "properties": {"name": "who"}, "others": "ignore"},
+            {
+                "node": "Company",
+                "id": "c{nr}",
+                "properties": {"title": "firm"},
+                "others": "ignore",
+                "optional": True,
+            },
+            {
+                "edge": "Works",
+                "from": "who",
+                "to": "c{nr}",
+                "properties": {"since": "start"},
+                "others": "ignore",
+                "optional": True,
+            },
+        ],
+    }
+    receipt = load(graph, tmp_path / "staff.csv", entry, mode="merge")
+    assert dict(receipt.nodes) == {"Person": 3, "Company": 1}
+    assert {(row["from"], row["to"]) for row in all_of(graph, "+Works")} == {("ann", "c7"), ("cid", "c7")}
+    entry["rows"][2]["optional"] = False  # type: ignore[index]
+    assert refused(graph, tmp_path / "staff.csv", entry, mode="merge") == [
+        "staff.csv, line 3: Works.to (column 'nr'): is required"
+    ]
+
+
+def test_the_key_of_an_optional_node_may_be_a_matching_column(graph: Graph) -> None:
+    table = pa.table({"name": ["ann", None], "title": ["Acme", "Bolt"]})
+    rows = [{"node": "Person", "optional": True, "ignore": "title"}, {"node": "Company", "ignore": "name"}]
+    receipt = load(graph, {"both": table}, {"source": "both", "rows": rows})
+    assert (dict(receipt.nodes), receipt.total) == ({"Person": 1, "Company": 2}, 3)
+
+
+def test_a_file_without_a_header_gets_names(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("ann;31\nbob;32\n")
+    person = {"source": "people.csv", "node": "Person"}
+    load(graph, tmp_path / "people.csv", {**person, "csv": {"header": False, "columns": ["name", "age"]}})
+    load(
+        graph,
+        tmp_path / "people.csv",
+        {**person, "csv": {"header": False}, "properties": {"name": "c1", "age": "c2"}},
+        mode="merge",
+    )
+    assert [row["age"] for row in all_of(graph, "Person")] == [31, 32]
+    with pytest.raises(InputError, match=r"people\.csv, line 1: there are 2 columns, but 'csv: columns' .* names 1"):
+        load(graph, tmp_path / "people.csv", {**person, "csv": {"header": False, "columns": ["name"]}})
+    (tmp_path / "people.csv").write_text("who;who\neve;7\n")
+    load(graph, tmp_path / "people.csv", {**person, "csv": {"columns": ["name", "age"]}})
+    assert graph.entity("Person", "eve") is not None
+    (tmp_path / "people.csv").write_text("")
+    assert load(graph, tmp_path / "people.csv", {**person, "csv": {"header": False, "columns": ["name"]}}).total == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"rows": []}, "rows: it is empty"),
+        ({"rows": [{"node": "Person"}], "id": "x"}, "id: 'id' does not belong next to 'rows'"),
+        ({"rows": [{"node": "Person", "optional": "yes"}]}, "rows[0].optional: expected true or false, found a text"),
+        ({"node": "Person", "csv": {"columns": ["a", "a"]}}, "csv.columns: it contains a name twice"),
+        ({"node": "Person", "csv": {"header": 1}}, "csv.header: expected true or false, found a number"),
+        ({"node": "Person", "optional": True}, "optional: unknown name"),
+    ],
+)
+def test_wrong_members_of_rows_and_headers_are_errors(graph: Graph, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        load(graph, {"t": pa.table({"name": ["ann"]})}, {"source": "t", **more})
+    assert message in str(error.value)
+
+
+OBJECTS = [
+    {"who": "ann", "years": 31, "tags": ["a", "2020-01-01"], "at": "31.01.2024", "extra": {"x": 1}},
+    {"who": "bob", "at": None},
+    {"who": "2020-01-01", "years": None, "at": "01.02.2024", "late": True},
+]
+OBJECT_ENTRY: dict[str, Any] = {
+    "source": "*.ndjson",
+    "node": "Person",
+    "properties": {"name": "who", "age": "years", "tags": "tags", "joined": {"column": "at", "format": "%d.%m.%Y"}},
+    "others": "ignore",
+}
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_plain_objects_are_a_table(graph: Graph, tmp_path: Path, spread: bool) -> None:
+    text = "\n".join(json.dumps(each, indent=1 if spread else None) for each in OBJECTS)
+    (tmp_path / "people.ndjson").write_text(text)
+    load(graph, tmp_path / "people.ndjson", OBJECT_ENTRY)
+    found = {row["name"]: row for row in all_of(graph, "Person")}
+    assert (found["ann"]["age"], found["ann"]["tags"], found["ann"]["joined"]) == (
+        31,
+        ["a", "2020-01-01"],
+        1706659200000,
+    )
+    assert (found["bob"]["age"], found["bob"]["joined"]) == (None, None)
+    assert found["2020-01-01"]["joined"] == 1706745600000
+
+
+def test_plain_objects_in_several_blocks_keep_their_lines(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_objects, "BLOCK_BYTES", 200)
+    monkeypatch.setattr("omnigraph.write.input.formats._CHUNK", 70)
+    lines = [json.dumps({"who": f"p{i}", "years": i if i != 40 else "old"}) for i in range(60)]
+    (tmp_path / "people.ndjson").write_text("\n".join([*lines, '{"who": 7}', "nonsense", "[1]", '{"who": "q"']))
+    assert refused(graph, tmp_path / "people.ndjson", OBJECT_ENTRY) == [
+        "people.ndjson, line 41: Person.years: expected a whole number, found a text",
+        "people.ndjson, line 61: Person.who: expected a text, found a number",
+        "people.ndjson, line 62: input: this is not JSON: Expecting value: line 1 column 1 (char 0)",
+        "people.ndjson, line 63: input: expected an object",
+        "people.ndjson, line 64: input: the object is not complete",
+    ]
+
+
+def test_ids_and_edges_of_plain_objects(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "jobs.ndjson").write_text('{"p": "ann", "f": 7, "t": "Acme", "unknown": 1}\n')
+    rows = [
+        {"node": "Person", "properties": {"name": "p"}},
+        {"node": "Company", "id": "c{f}", "properties": {"title": "t"}},
+        {"edge": "Works", "from": "p", "to": "c{f}"},
+    ]
+    entry = {"source": "jobs.ndjson", "rows": rows}
+    assert refused(graph, tmp_path / "jobs.ndjson", entry) == [
+        "jobs.ndjson, line 1: Person or Company or Works.unknown: the mapping does not mention this column: name it "
+        "under 'properties' or 'ignore'"
+    ]
+    load(graph, tmp_path / "jobs.ndjson", {**entry, "ignore": "unknown"})
+    assert [(row["from"], row["to"]) for row in all_of(graph, "+Works")] == [("ann", "c7")]

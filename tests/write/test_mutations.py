@@ -530,7 +530,7 @@ def test_one_of_several_queries_is_selected_by_name(graph: Graph) -> None:
     """
     assert graph.mutate(text, name="two").query_name == "two"
     assert list(rows(graph, "node:Person", "age")) == ["two"]
-    with pytest.raises(NotFoundError, match="3 queries"):
+    with pytest.raises(InputError, match="3 queries"):
         graph.mutate(text)
     with pytest.raises(NotFoundError, match="there is no query 'tow'"):
         graph.mutate(text, name="tow")
@@ -569,10 +569,20 @@ def test_a_repeated_request_returns_the_first_receipt(graph: Graph) -> None:
     text = 'query q($age: I32) { merge Person { name: "ann", age: $age } insert Note { text: "x" } }'
     first = graph.mutate(text, {"age": 1}, idempotency_key="k")
     run(graph, 'update Person set { age: 7 } where name = "ann"')
-    with omnigraph.open(graph.uri, actor="act-lee") as other:
+    with omnigraph.open(graph.uri, actor="act-kim") as other:
         assert other.mutate(text, {"age": "1", "unused": 2}, idempotency_key="k") == first
     assert rows(graph, "node:Person", "age") == {"ann": 7}
     assert len(rows(graph, "node:Note", "text")) == 1
+
+
+def test_an_idempotency_key_belongs_to_its_actor(graph: Graph) -> None:
+    text = 'query q() { insert Note { text: "x" } }'
+    first = graph.mutate(text, idempotency_key="k")
+    with omnigraph.open(graph.uri, actor="act-lee") as other:
+        second = other.mutate(text, idempotency_key="k")
+        assert second != first
+        assert other.mutate(text, idempotency_key="k") == second
+    assert len(rows(graph, "node:Note", "text")) == 2
 
 
 def test_an_idempotency_key_belongs_to_one_query(graph: Graph) -> None:

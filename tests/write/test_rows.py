@@ -103,7 +103,10 @@ def test_a_million_problems_give_a_short_error(accepted: AcceptedSchema) -> None
         problems.check()
     assert caught.value.total == 1_000_000
     assert len(caught.value.problems) == 100
-    assert caught.value.render().count("\n") == 101
+    assert caught.value.render().splitlines() == [
+        "line 1: Note.text: is required (and 999,999 more of this kind: lines 2, 3, 4, …)",
+        "  help: nothing was written; correct the input and send it again",
+    ]
 
 
 def test_the_rows_of_the_example_are_valid() -> None:

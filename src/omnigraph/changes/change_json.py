@@ -61,7 +61,7 @@ def net_changes(rows: ChangedRows) -> pa.Array:
         quoted(rows.ids),
         ',"op":"',
         _NAMES.take(pa.array(rows.ops)),
-        f'","published_dataset_version":{newest.pin.ref.version}',
+        f'","published_dataset_version":{newest.pin.published_version}',
     ]
     if newest.kind is TypeKind.EDGE:
         deleted = pa.array(rows.ops == OPS.index(ChangeOp.DELETE))

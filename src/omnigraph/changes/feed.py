@@ -7,7 +7,7 @@ from cleanup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from itertools import chain, takewhile
@@ -26,7 +26,16 @@ from omnigraph.changes.commit_page import (
     packed,
 )
 from omnigraph.changes.diff import Reading
-from omnigraph.changes.followed_types import check_names, from_member, resolved, to_member
+from omnigraph.changes.followed_types import (
+    MAX_BYTES,
+    MAX_SEALED_BYTES,
+    Followed,
+    check_names,
+    from_member,
+    resolved,
+    sealed,
+    to_member,
+)
 from omnigraph.changes.tokens import (
     Binding,
     Position,
@@ -173,12 +182,23 @@ class Feed:
         store: the graph.
         schema_of: adds the schema to a state.
         reading: reads the tables.
+        scope: identifies the visible part of the graph; None for the whole graph. Tokens are valid for one scope.
+        shown: returns a commit as the actor sees it.
     """
 
-    def __init__(self, store: Store, schema_of: Callable[[Manifest], GraphState], reading: Reading) -> None:
+    def __init__(
+        self,
+        store: Store,
+        schema_of: Callable[[Manifest], GraphState],
+        reading: Reading,
+        scope: str | None = None,
+        shown: Callable[[Commit], Commit] = lambda commit: commit,
+    ) -> None:
         self._store = store
+        self._scope = scope
         self._schema_of = schema_of
         self._reading = reading
+        self._shown = shown
         self._genesis: tuple[str | None] | None = None
 
     # Changes of one commit
@@ -201,7 +221,8 @@ class Feed:
             changes = CommitChanges(self._reading, commit, before, view, chosen)
         except SchemaBoundaryError as error:
             raise SchemaBoundaryError(error.commit_id, error.type_name, in_feed=False) from None
-        return commit_page(changes, self._binding(view, chosen), page_token, limits)
+        page = commit_page(changes, self._binding(view, chosen), page_token, limits)
+        return replace(page, cause=ChangeCause(self._shown(commit)))
 
     def _parent(self, commit: Commit, view: Manifest) -> Commit:
         for found in commits(view):
@@ -236,7 +257,7 @@ class Feed:
         token = _token(request, binding)
         walk = self._walk(request, head.manifest, token)
         chosen = self._with_ids(request, head, token, walk)
-        return self._page(replace(request, filter=chosen), _bound(binding, chosen), walk)
+        return self._page(replace(request, filter=chosen), self._bound(binding, chosen, head), walk)
 
     def cursor_at(self, head: GraphState, chosen: ChangeFilter) -> str:
         """The cursor after the head of a branch.
@@ -245,8 +266,9 @@ class Feed:
             InputError: the head does not have a type.
         """
         if chosen.types is not None:
-            chosen = replace(chosen, type_ids=resolved(chosen.types, [head]))
-        return _cursor(_bound(self._binding(head, chosen, branch=True), chosen), head_place(head.manifest))
+            chosen = replace(chosen, type_ids=self._resolved(chosen.types, [head]))
+        binding = self._bound(self._binding(head, chosen, branch=True), chosen, head)
+        return _cursor(binding, head_place(head.manifest))
 
     def has_news(self, request: Poll) -> bool:
         """Whether the branch has commits after the position of a request. Fast if there are none."""
@@ -324,12 +346,12 @@ class Feed:
             return chosen
         position = walk.position.commit
         if token is None:
-            return replace(chosen, type_ids=resolved(chosen.types, self._states(head, position)))
-        ids = from_member(token)
+            return replace(chosen, type_ids=self._resolved(chosen.types, self._states(head, position)))
+        ids = from_member(token, _key(self._binding(head, chosen), head))
         if ids is None:  # a token of a release that followed types by name
             cause = walk.commits[0].commit if walk.commits else position
             try:
-                ids = resolved(chosen.types, [self._state(position, cause)])
+                ids = self._resolved(chosen.types, [self._state(position, cause)])
             except InputError as error:
                 raise ChangeCursorError("it does not identify the types of its filter") from error
         if request.cursor is not None:
@@ -355,6 +377,8 @@ class Feed:
                 return self._terminal(binding, blocks, position, caught_up=False)
             limits = PageLimits(changes_left, bytes_left)
             try:
+                if not self._store.finds_commit(commit):
+                    raise ChangeFeedGapError(commit.id)
                 before = self._state(position.commit, commit) if state is None else state
                 state = self._state(commit, commit)
                 changes = CommitChanges(self._reading, commit, before, state, request.filter)
@@ -377,9 +401,9 @@ class Feed:
                     left=left,
                     position=found[-1].position(),
                 )
-                blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), page_token=token))
+                blocks.append(ChangeBlock(ChangeCause(self._shown(commit)), tuple(found), page_token=token))
                 return FeedPage(tuple(blocks), next_page_token=token)
-            blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), cursor=_cursor(binding, place)))
+            blocks.append(ChangeBlock(ChangeCause(self._shown(commit)), tuple(found), cursor=_cursor(binding, place)))
             position, within, left = place, None, left - 1
             changes_left, bytes_left = changes_left - len(found), bytes_left - size
         return self._terminal(binding, blocks, position, caught_up=not walk.more)
@@ -392,10 +416,22 @@ class Feed:
         return Binding(
             digest_of(f"graph:{state.accepted.domain}"),
             self._first_commit(view),
-            chosen.digest,
+            chosen.digest if self._scope is None else digest_of(f"{self._scope} {chosen.digest}"),
             digest_of(f"branch:{view.branch}") if branch else None,
             digest_of(f"incarnation:{view.incarnation}") if branch else None,
         )
+
+    def _bound(self, binding: Binding, chosen: ChangeFilter, head: GraphState) -> Binding:
+        """The binding of a token with the ids of the types of a filter."""
+        ids = chosen.type_ids
+        if ids is None:
+            return binding
+        return replace(
+            binding, types=tuple(to_member(ids)) if self._scope is None else sealed(ids, _key(binding, head))
+        )
+
+    def _resolved(self, names: Sequence[str], states: Iterable[GraphState]) -> Followed:
+        return resolved(names, states, MAX_BYTES if self._scope is None else MAX_SEALED_BYTES)
 
     def _first_commit(self, view: Manifest) -> str | None:
         """The first commit of the graph. It is the same for all branches."""
@@ -414,9 +450,9 @@ def _token(request: Poll, binding: Binding) -> Mapping[str, Any] | None:
     return None if request.cursor is None else decode(request.cursor, TokenKind.FEED_CURSOR, binding)
 
 
-def _bound(binding: Binding, chosen: ChangeFilter) -> Binding:
-    """The binding of a token with the ids of the types of a filter."""
-    return binding if chosen.type_ids is None else replace(binding, types=tuple(to_member(chosen.type_ids)))
+def _key(binding: Binding, head: GraphState) -> str:
+    """The key that seals the ids of types. Only the stored schema has the domain."""
+    return f"types:{head.accepted.domain}:{binding.filter}"
 
 
 def _cursor(binding: Binding, place: Place) -> str:

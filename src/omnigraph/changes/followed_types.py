@@ -7,7 +7,9 @@ So a type stays followed when it is renamed, and a later type with its old name 
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import shake_256
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +25,12 @@ from omnigraph.lang.schema.type_key import type_key
 MAX_BYTES = 1024
 """The maximum size of the ids of types in a token, so that a token with any position has at most 4,096 characters."""
 
+MAX_SEALED_BYTES = MAX_BYTES * 3 // 4
+"""The same for restricted feeds, whose tokens have the ids in base64."""
+
+_BLOCK = 48
+"""The size of sealed ids is a multiple of this number of bytes."""
+
 Followed = frozenset[TableId]
 
 
@@ -35,8 +43,13 @@ def ids_by_name(state: GraphState) -> dict[str, Followed]:
     return found
 
 
-def resolved(names: Sequence[str], states: Iterable[GraphState]) -> Followed:
+def resolved(names: Sequence[str], states: Iterable[GraphState], most: int = MAX_BYTES) -> Followed:
     """The ids of named types. Each name is looked up in the states in order; the first state that has it counts.
+
+    Args:
+        names: the names.
+        states: the states.
+        most: the maximum size of the ids in a token.
 
     Raises:
         InputError: no state has the type.
@@ -55,9 +68,9 @@ def resolved(names: Sequence[str], states: Iterable[GraphState]) -> Followed:
             raise InputError(f"there is no type '{cut(name)}'", hint=did_you_mean(name, sorted(known)))
     ids = frozenset[TableId]().union(*found.values())
     size = len(orjson.dumps(to_member(ids)))
-    if size > MAX_BYTES:
+    if size > most:
         hint = "follow fewer types, or all types"
-        raise ResourceLimitError("change_continuation_token_encoded_bytes", MAX_BYTES, size, place="types", hint=hint)
+        raise ResourceLimitError("change_continuation_token_encoded_bytes", most, size, place="types", hint=hint)
     return ids
 
 
@@ -81,8 +94,25 @@ def to_member(ids: Followed) -> list[int]:
     return [number for (a, b), (c, d) in pairwise([(0, 0), *ordered]) for number in (c - a, d - b)]
 
 
-def from_member(token: Mapping[str, Any]) -> Followed | None:
+def sealed(ids: Followed, key: str) -> str:
+    """Ids as an unreadable text for the token of a restricted feed. The numbers of types tell how many are hidden."""
+    data = orjson.dumps(to_member(ids))
+    data = data.ljust(-(-len(data) // _BLOCK) * _BLOCK)  # so that the length tells nothing of the numbers
+    return urlsafe_b64encode(_masked(data, key)).decode()
+
+
+def _masked(data: bytes, key: str) -> bytes:
+    """The bytes, combined with a stream of bytes that depends on the key. A second call gives the original bytes."""
+    stream = shake_256(key.encode()).digest(len(data))
+    return bytes(a ^ b for a, b in zip(data, stream, strict=True))
+
+
+def from_member(token: Mapping[str, Any], key: str) -> Followed | None:
     """The ids of a token; None if it has none.
+
+    Args:
+        token: the content of the token.
+        key: the key that `sealed` got.
 
     Raises:
         ChangeCursorError: the token is damaged.
@@ -90,6 +120,11 @@ def from_member(token: Mapping[str, Any]) -> Followed | None:
     given = token.get("types")
     if given is None:
         return None
+    if isinstance(given, str):
+        try:
+            given = orjson.loads(_masked(urlsafe_b64decode(given), key))
+        except ValueError:
+            raise ChangeCursorError("it is damaged") from None
     if not isinstance(given, list) or len(given) % 2 or not all(type(one) is int for one in given):
         raise ChangeCursorError("it is damaged")
     found, type_id, incarnation = [], 0, 0

@@ -47,8 +47,8 @@ class Binding:
         filter: digest of the filters.
         branch: digest of the name of the branch; None for the pages of a commit.
         incarnation: digest of the incarnation of the branch; None for the pages of a commit.
-        types: the ids of the types that a feed follows, as numbers; None if it follows all types. They are not
-            compared: a request gives names, and continues with the ids of its token.
+        types: the ids of the types that a feed follows, as numbers or sealed; None if it follows all types. They are
+            not compared: a request gives names, and continues with the ids of its token.
     """
 
     graph: str
@@ -56,7 +56,7 @@ class Binding:
     filter: str
     branch: str | None = None
     incarnation: str | None = None
-    types: tuple[int, ...] | None = None
+    types: tuple[int, ...] | str | None = None
 
     def check(self, token: Mapping[str, Any]) -> None:
         """Check that a token belongs to the request.

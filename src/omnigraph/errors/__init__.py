@@ -1,5 +1,6 @@
 """All errors of the library, source locations, and the table of HTTP statuses and exit codes."""
 
+from omnigraph.errors.access import AccessDeniedError, PolicyError
 from omnigraph.errors.blob import (
     BlobIntegrityError,
     BlobRangeError,
@@ -12,6 +13,7 @@ from omnigraph.errors.changes import (
     ParentlessCommitError,
     SchemaBoundaryError,
 )
+from omnigraph.errors.client import ConfigurationError, NetworkError, RequestTimeoutError
 from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
@@ -60,6 +62,13 @@ from omnigraph.errors.merge import (
     conflict_help,
 )
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
+from omnigraph.errors.server import (
+    ForbiddenError,
+    MediaTypeError,
+    MethodNotAllowedError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
@@ -87,6 +96,7 @@ from omnigraph.errors.write import (
 __all__ = [
     "DAMAGED_FILE_HINT",
     "REPORTS",
+    "AccessDeniedError",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",
@@ -100,6 +110,7 @@ __all__ = [
     "ChangedSinceError",
     "ClockError",
     "CompileError",
+    "ConfigurationError",
     "Conflict",
     "ConflictError",
     "ConflictKind",
@@ -115,6 +126,7 @@ __all__ = [
     "ExternalBlobPolicyError",
     "ExternalBlobSourceError",
     "FlushFailedError",
+    "ForbiddenError",
     "FormatError",
     "IncompleteCopyError",
     "InitializationClaimedError",
@@ -125,8 +137,11 @@ __all__ = [
     "LeaseLostError",
     "LeaseTimeoutError",
     "Location",
+    "MediaTypeError",
     "MergeConflictsError",
     "MergeSchemaError",
+    "MethodNotAllowedError",
+    "NetworkError",
     "NotFoundError",
     "ObjectChangedError",
     "ObjectExistsError",
@@ -139,12 +154,14 @@ __all__ = [
     "PickConflictsError",
     "PipelineCheckError",
     "PlanError",
+    "PolicyError",
     "PreconditionFailedError",
     "Problem",
     "ReadOnlyError",
     "ReadSetChangedError",
     "RecoveryRequiredError",
     "Report",
+    "RequestTimeoutError",
     "ResourceLimitError",
     "RetryableError",
     "SchemaBoundaryError",
@@ -156,9 +173,11 @@ __all__ = [
     "StagedFilesRemovedError",
     "StorageError",
     "StorageErrorKind",
+    "TooManyRequestsError",
     "TransactionConflictError",
     "TransactionEndedError",
     "TypeCheckError",
+    "UnauthorizedError",
     "VersionReclaimedError",
     "Violation",
     "WriteTimeoutError",

@@ -29,10 +29,12 @@ class OmnigraphError(Exception):
         disposition: the next step for the caller.
         hint: how to solve the problem, in one sentence.
         span: the location in the source text, as UTF-8 byte offsets.
+        request_id: the id of the request, in an error that a server has answered. It is in the log of the server.
     """
 
     code: ClassVar[str] = "internal"
     disposition: Disposition = Disposition.FIX
+    request_id: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, span: Span | None = None) -> None:
         super().__init__(message)

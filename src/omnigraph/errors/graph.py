@@ -11,7 +11,7 @@ from omnigraph.errors.family import (
     OutcomeUnknownError,
     RetryableError,
 )
-from omnigraph.errors.source import cut
+from omnigraph.errors.source import cut, printable
 
 
 class ReadSetChangedError(ConflictError):
@@ -52,19 +52,59 @@ class StagedFilesRemovedError(ReadSetChangedError):
         self.path = path
 
 
+_SHOWN_IDS = 5
+_KEEP_LAST = "to keep the last record with each id, load with --mode merge"
 _REPLACE = "to replace the existing entity, load with --mode merge, or use insert or merge in the query"
 
 
 class KeyConflictError(ConflictError):
-    """A duplicate key: a strict insert found an existing entity with the same id."""
+    """A duplicate key: a strict insert found an existing entity with the same id, or two of its records have it.
+
+    Attributes:
+        entity_id: the first of the duplicate ids; None if it is unknown.
+        ids: up to a hundred of the duplicate ids.
+        total: the number of duplicate ids.
+        places: the places of `ids` in the input of a load, such as `people.csv, line 3`; empty if they are unknown.
+        repeated: whether records of the input have the same ids. Otherwise the graph has them.
+    """
 
     code = "key_conflict"
 
-    def __init__(self, table_key: str, entity_id: str | None) -> None:
+    def __init__(
+        self,
+        table_key: str,
+        entity_id: str | None,
+        *,
+        ids: tuple[str, ...] = (),
+        total: int = 1,
+        places: tuple[str, ...] = (),
+        repeated: bool = False,
+    ) -> None:
         which = f"'{cut(entity_id)}'" if entity_id is not None else "one of the ids"
-        super().__init__(f"{table_key}: {which} exists already", hint=_REPLACE)
+        more = f" (and {total - 1:,} more)" if total > 1 else ""
+        super().__init__(f"{table_key}: {which} {_problem(repeated)}{more}", hint=_KEEP_LAST if repeated else _REPLACE)
         self.table_key = table_key
         self.entity_id = entity_id
+        self.ids = ids or ((entity_id,) if entity_id is not None else ())
+        self.total = total
+        self.places = places
+        self.repeated = repeated
+
+    def render(self) -> str:
+        """The first existing ids with their places in the input, one per line, and the number of the others."""
+        if self.total <= 1 and not self.places:
+            return super().render()
+        places = self.places or ("",) * len(self.ids)
+        located = list(zip(self.ids, places, strict=True))[:_SHOWN_IDS]
+        problem = _problem(self.repeated)
+        lines = [f"{place}: " * bool(place) + f"{self.table_key}: '{cut(found)}' {problem}" for found, place in located]
+        if self.total > len(lines):
+            lines.append(f"… and {self.total - len(lines):,} more")
+        return printable("\n".join([*lines, f"  help: {self.hint}"]))
+
+
+def _problem(repeated: bool) -> str:
+    return "is the id of several records" if repeated else "exists already"
 
 
 class PreconditionFailedError(OmnigraphError):

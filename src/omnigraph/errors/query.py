@@ -42,8 +42,10 @@ class BudgetExceededError(InputError):
     code = "budget_exceeded"
 
     def __init__(self, resource: str, limit: float, actual: float, *, hint: str | None = None) -> None:
+        # The query was stopped when it asked for this much memory or time; it may need more.
+        least = "at least " if resource != "rows of result" and not resource.endswith("disk") else ""
         super().__init__(
-            f"the query needs {_formatted(actual, resource)}, but its budget is {_formatted(limit, resource)}",
+            f"the query needs {least}{_formatted(actual, resource)}, but its budget is {_formatted(limit, resource)}",
             hint=hint or "make it more selective, or give it a larger budget",
         )
         self.resource = resource
@@ -56,7 +58,7 @@ def _formatted(amount: float, resource: str) -> str:
         size = f"{amount / _MIB:,.1f} MiB" if amount >= _MIB else f"{amount:,.0f} byte{'' if amount == 1 else 's'}"
         return f"{size} {'of memory' if resource == 'bytes' else 'on disk'}"
     if resource == "seconds":
-        return f"{amount:,.3f} seconds"
+        return f"{amount:,.3f}".rstrip("0").rstrip(".") + " seconds"
     return f"{amount:,.0f} {resource.replace('rows', 'row') if amount == 1 else resource}"
 
 

@@ -94,16 +94,23 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """The content of a source file, or a text without a file."""
+    """The content of a source file, or a text without a file.
+
+    Attributes:
+        text: the text.
+        name: the name of the file; None for a text without a file.
+        first_line: the number of the first line, if the text is a part of a file.
+    """
 
     text: str
     name: str | None = None
+    first_line: int = 1
 
     def locate(self, offset: int) -> Location:
         """Line and column of a byte offset."""
         before = self.text.encode()[:offset].decode(errors="ignore")
         line_start = before.rfind("\n") + 1
-        return Location(before.count("\n") + 1, len(before) - line_start + 1)
+        return Location(before.count("\n") + self.first_line, len(before) - line_start + 1)
 
     def excerpt(self, span: Span) -> str:
         """The source line with carets under the span, as compilers print it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.dataclass import dataclass
+from omnigraph.errors.access import AccessDeniedError, PolicyError
 from omnigraph.errors.blob import (
     BlobIntegrityError,
     BlobRangeError,
@@ -15,6 +16,7 @@ from omnigraph.errors.changes import (
     ParentlessCommitError,
     SchemaBoundaryError,
 )
+from omnigraph.errors.client import ConfigurationError, NetworkError, RequestTimeoutError
 from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
@@ -53,6 +55,13 @@ from omnigraph.errors.graph import (
 )
 from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError, TransactionConflictError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
+from omnigraph.errors.server import (
+    ForbiddenError,
+    MediaTypeError,
+    MethodNotAllowedError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import ClockError, DamagedFileError, FlushFailedError, StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError, SchemaDataError
@@ -78,9 +87,11 @@ class Report:
 REPORTS: dict[type[OmnigraphError], Report] = {
     OmnigraphError: Report(500, "internal", 1, "internal"),
     InputError: Report(400, "bad_request", 1, "bad_request"),
+    AccessDeniedError: Report(403, "forbidden", 1, "access_denied"),
+    PolicyError: Report(400, "bad_request", 1, "policy"),
     NotFoundError: Report(404, "not_found", 1, "not_found"),
     ConflictError: Report(409, "conflict", 1, "conflict"),
-    RetryableError: Report(503, "too_many_requests", 1, "retry"),
+    RetryableError: Report(503, "unavailable", 1, "retry"),
     OutcomeUnknownError: Report(500, "internal", 1, "outcome_unknown"),
     CompileError: Report(400, "bad_request", 1, "compile"),
     ParseError: Report(400, "bad_request", 1, "parse"),
@@ -100,7 +111,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     TransactionEndedError: Report(400, "bad_request", 1, "transaction_ended"),
     RecoveryRequiredError: Report(503, "recovery_required", 1, "recovery_required"),
     DriftError: Report(409, "conflict", 1, "drift"),
-    LeaseTimeoutError: Report(503, "too_many_requests", 1, "lease_timeout"),
+    LeaseTimeoutError: Report(503, "unavailable", 1, "lease_timeout"),
     WriteTimeoutError: Report(409, "conflict", 1, "write_timeout"),
     LeaseLostError: Report(409, "conflict", 1, "lease_lost"),
     BranchNotFoundError: Report(404, "not_found", 1, "branch_not_found"),
@@ -119,7 +130,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     ParameterError: Report(400, "bad_request", 1, "parameter"),
     ExecutionError: Report(400, "bad_request", 1, "execution"),
     BudgetExceededError: Report(413, "bad_request", 1, "budget_exceeded"),
-    CancelledError: Report(503, "too_many_requests", 1, "cancelled"),
+    CancelledError: Report(503, "unavailable", 1, "cancelled"),
     BadRowsError: Report(400, "bad_request", 1, "bad_rows"),
     ConstraintError: Report(400, "bad_request", 1, "constraint"),
     SchemaDataError: Report(400, "bad_request", 1, "schema_data"),
@@ -130,10 +141,18 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     BlobIntegrityError: Report(500, "internal", 1, "blob_integrity"),
     EmbeddingError: Report(500, "internal", 1, "embedding"),
     EmbeddingModelError: Report(400, "bad_request", 1, "embedding_model"),
-    EmbeddingUnavailableError: Report(503, "too_many_requests", 1, "embedding_unavailable"),
+    EmbeddingUnavailableError: Report(503, "unavailable", 1, "embedding_unavailable"),
     SparkUnavailableError: Report(400, "bad_request", 1, "spark_unavailable"),
     SparkError: Report(500, "internal", 1, "spark"),
     PipelineCheckError: Report(400, "bad_request", 1, "pipeline_check"),
+    UnauthorizedError: Report(401, "unauthorized", 1, "unauthorized"),
+    ForbiddenError: Report(403, "forbidden", 1, "forbidden"),
+    MethodNotAllowedError: Report(405, "method_not_allowed", 1, "method_not_allowed"),
+    MediaTypeError: Report(415, "bad_request", 1, "unsupported_media_type"),
+    TooManyRequestsError: Report(429, "too_many_requests", 1, "too_many_requests"),
+    ConfigurationError: Report(400, "bad_request", 1, "configuration"),
+    NetworkError: Report(503, "unavailable", 1, "network"),
+    RequestTimeoutError: Report(503, "unavailable", 1, "request_timeout"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
     DamagedFileError: Report(500, "internal", 1, "damaged_file"),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from omnigraph.dataclass import dataclass
@@ -35,19 +36,26 @@ class BadRowsError(InputError):
     Attributes:
         problems: the first hundred problems, in input order.
         total: the number of all problems.
+        counts: the number of problems of each kind, by the subject and the form of the message; empty if unknown.
     """
 
     code = "bad_rows"
 
-    def __init__(self, problems: tuple[Problem, ...], total: int) -> None:
+    def __init__(
+        self, problems: tuple[Problem, ...], total: int, counts: Mapping[tuple[str, str], int] | None = None
+    ) -> None:
         more = f" (and {total - 1} more)" if total > 1 else ""
         super().__init__(f"{problems[0]}{more}", hint="nothing was written; correct the input and send it again")
         self.problems = problems
         self.total = total
+        self.counts = dict(counts or {})
 
     def render(self) -> str:
-        """The problems of this error, one per line."""
-        return _listed(self.problems, self.total, self.hint)
+        """The problems of this error: a line for each, or for many of the same kind.
+
+        That of an older server has only the first problem.
+        """
+        return super().render() if not self.problems else _listed(self.problems, self.total, self.counts, self.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +93,32 @@ class ConstraintError(InputError):
     Attributes:
         violations: the first hundred violations, in the order of checking.
         total: the number of all violations.
+        counts: the number of violations of each kind, by the subject and the form of the message; empty if unknown.
     """
 
     code = "constraint"
 
-    def __init__(self, violations: tuple[Violation, ...], total: int, *, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        violations: tuple[Violation, ...],
+        total: int,
+        *,
+        hint: str | None = None,
+        counts: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:
         more = f" (and {total - 1} more)" if total > 1 else ""
         hint = hint or "nothing was written; correct the input and send it again"
         super().__init__(f"{violations[0]}{more}", hint=hint)
         self.violations = violations
         self.total = total
+        self.counts = dict(counts or {})
 
     def render(self) -> str:
-        """The violations of this error, one per line."""
-        return _listed(self.violations, self.total, self.hint)
+        """The violations of this error: a line for each, or for many of the same kind.
+
+        That of an older server has only the first violation.
+        """
+        return super().render() if not self.violations else _listed(self.violations, self.total, self.counts, self.hint)
 
 
 class SchemaDataError(ConstraintError):
@@ -114,11 +134,52 @@ class SchemaDataError(ConstraintError):
         )
 
 
-def _listed(items: Sequence[Problem | Violation], total: int, hint: str | None) -> str:
-    lines = [str(item) for item in items]
-    if total > len(lines):
-        lines.append(f"… and {total - len(lines):,} more")
+MOST_LISTED = 3
+"""Problems of the same kind that are listed one by one. More of them are one line."""
+
+_MORE_PLACES = 3
+_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9][0-9.,]*")
+_PLACE = re.compile(r"(?P<before>.*\b)(?P<word>line|row|record) (?P<number>[0-9]+)")
+
+
+def kind_of(item: Problem | Violation) -> tuple[str, str]:
+    """The kind of a problem: its subject, and its message without the values in it."""
+    return item.subject, _VALUE.sub("", item.message)
+
+
+def _listed(
+    items: Sequence[Problem | Violation], total: int, counts: Mapping[tuple[str, str], int], hint: str | None
+) -> str:
+    kinds: dict[tuple[str, str], list[Problem | Violation]] = {}
+    for item in items:
+        kinds.setdefault(kind_of(item), []).append(item)
+    lines, covered, begun = [], 0, set()
+    for item in items:
+        kind = kind_of(item)
+        alike = kinds[kind]
+        count = max(counts.get(kind, 0), len(alike))
+        if count <= MOST_LISTED:
+            lines.append(str(item))
+            covered += 1
+        elif kind not in begun:
+            lines.append(f"{item} (and {count - 1:,} more of this kind{_places(item, alike[1:], count)})")
+            covered += count
+        begun.add(kind)
+    if total > covered:
+        lines.append(f"… and {total - covered:,} more")
     return printable("\n".join([*lines, f"  help: {hint}"]))
+
+
+def _places(first: Problem | Violation, others: Sequence[Problem | Violation], count: int) -> str:
+    """The places of the next problems of the same kind, as in `: lines 4, 7, 9, …`."""
+    start = _PLACE.fullmatch(first.place)
+    found = [match for other in others if (match := _PLACE.fullmatch(other.place)) is not None]
+    same = [match for match in found if start is not None and match["before"] == start["before"]]
+    shown = list(dict.fromkeys(match["number"] for match in same))[:_MORE_PLACES]
+    if start is None or not shown:
+        return ""
+    more = ", …" if count - 1 > len(shown) else ""
+    return f": {start['word']}{'s' * (len(shown) > 1)} {', '.join(shown)}{more}"
 
 
 class ResourceLimitError(InputError):

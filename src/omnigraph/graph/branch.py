@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.access import Action
 from omnigraph.engine.options import takes
 from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, query
@@ -59,6 +60,15 @@ class BranchHandle:
         self.name = name
         self.commits = Commits(session, name)
 
+    def __repr__(self) -> str:
+        return f"<branch {self.name}>"
+
+    def _repr_html_(self) -> str:
+        from omnigraph.graph.notebook import state_html
+
+        view = self._session.readable(self.name, None, Action.READ)
+        return state_html(f"branch {self.name}", view, self._session.schemas.at(view))
+
     @property
     def head(self) -> Commit:
         """The newest commit.
@@ -66,16 +76,18 @@ class BranchHandle:
         Raises:
             BranchNotFoundError: there is no such branch.
         """
-        return self.snapshot().commit
+        self._session.allow(Action.READ, self.name)
+        return self._session.shown_commit(self._session.snapshot(branch=self.name).commit)
 
     def snapshot(self, *, version: int | None = None, at: datetime | None = None) -> Snapshot:
         """A snapshot of the branch: the newest state, or the state of a manifest version or a time."""
-        return self._session.snapshot(branch=self.name, version=version, at=at)
+        return self._session.whole_snapshot(branch=self.name, version=version, at=at)
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
         """One node or edge of the branch by id, or None."""
-        view = self.snapshot()
-        return view.entity(self._session.type_key(type_name, view), entity_id)
+        from omnigraph.engine.blob import entity
+
+        return entity(self._session, type_name, entity_id, self.name)
 
     def log(self, type_name: str, entity_id: str, *, follow: bool = True) -> EntityLog:
         """All changes of one entity that lead to the branch, newest first. See `Graph.log`."""
@@ -97,7 +109,7 @@ class BranchHandle:
         """A blob of the newest state. It can be read in ranges."""
         from omnigraph.engine.blob import blob
 
-        return blob(self._session, self.snapshot(), type_name, entity_id, property)
+        return blob(self._session, type_name, entity_id, property, self.name)
 
     @overload
     def export(

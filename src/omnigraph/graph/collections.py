@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Unpack
 
-from omnigraph.commit import audit, branches, lineage, snapshots, tags
+from omnigraph.commit import audit, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
 from omnigraph.commit.branch_reset import BranchReset
 from omnigraph.commit.branches import Branch
@@ -17,6 +17,7 @@ from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.tags import Tag
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.options import takes
 from omnigraph.engine.request_options import BranchUpdateOptions
 from omnigraph.engine.session import Session
@@ -38,8 +39,18 @@ class Branches:
     def __contains__(self, name: object) -> bool:
         return name in [branch.name for branch in self.list()]
 
+    def __repr__(self) -> str:
+        return f"<Branches {', '.join(branch.name for branch in self.list())}>"
+
+    def _repr_html_(self) -> str:
+        from omnigraph.graph.notebook import branches_html
+
+        return branches_html(self.list())
+
     def list(self) -> list[Branch]:
-        return branches.list_branches(self._session.store)
+        from omnigraph.engine.branches import list_branches
+
+        return list_branches(self._session)
 
     def create(self, name: str, *, source: str | None = None, commit: str | None = None) -> Branch:
         """Create a branch at the head of another branch, by default `main`, or at any commit or tag.
@@ -145,16 +156,35 @@ class CommitPage:
     cursor: str | None
     removed: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        """One line per commit, as `omnigraph commit list` prints it."""
+        from omnigraph.graph.commit_rows import commit_rows
+        from omnigraph.read.result.text_table import aligned
+
+        return "\n".join(aligned(commit_rows(self.commits, self.removed)))
+
+    def _repr_html_(self) -> str:
+        from omnigraph.graph.notebook import commits_html
+
+        return commits_html(self.commits, self.removed, more=self.cursor is not None)
+
 
 class Commits:
     """The history of the graph. Iterates over the commits of the handle's branch, newest first."""
 
     def __init__(self, session: Session, branch: str) -> None:
+        self._session = session
         self._store = session.store
         self._branch = branch
 
     def __iter__(self) -> Iterator[Commit]:
-        return lineage.commits(self._store.capture(self._branch))
+        self._session.allow(Action.READ, self._branch)
+        return map(self._session.shown_commit, lineage.commits(self._store.capture(self._branch)))
+
+    def _repr_html_(self) -> str:
+        from omnigraph.graph.notebook import commits_html
+
+        return commits_html(self)
 
     def get(self, commit_id: str) -> Commit:
         """A commit of any branch.
@@ -165,7 +195,8 @@ class Commits:
         Raises:
             NotFoundError: there is no such commit and no such tag.
         """
-        return lineage.find_commit(self._store, commit_id)
+        self._session.allow(Action.READ)
+        return self._session.shown_commit(lineage.find_commit(self._store, commit_id))
 
     def list(
         self,
@@ -183,11 +214,14 @@ class Commits:
             limit: the maximum number of commits.
             cursor: the cursor of the previous page.
         """
+        self._session.allow(Action.READ, branch or self._branch)
         given: object = limit
         if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
             raise InputError(f"limit must be a number of at least 1, not {shown(limit)}")
         page = lineage.newest_of(
-            self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)
+            self._store,
+            branch or self._branch,
+            lambda view: _page(map(self._session.shown_commit, lineage.commits(view)), actor, limit, cursor),
         )
         return replace(page, removed=removed_of(self._store, page.commits))
 
@@ -218,8 +252,16 @@ class Tags:
     def __iter__(self) -> Iterator[Tag]:
         return iter(self.list())
 
+    def _repr_html_(self) -> str:
+        from omnigraph.graph.notebook import tags_html
+
+        return tags_html(self.list())
+
     def list(self) -> list[Tag]:
-        return tags.list_tags(self._store)
+        self._session.allow(Action.READ)
+        access = self._session.access
+        found = tags.list_tags(self._store)
+        return found if access is None else [tag for tag in found if access.knows(tag.branch)]
 
     def create(self, name: str, *, commit: str | None = None, branch: str = MAIN) -> Tag:
         """Tag a commit; by default the head of a branch. Cleanup keeps a tagged commit readable.
@@ -232,9 +274,20 @@ class Tags:
         Raises:
             ConflictError: a tag or a branch has the name.
         """
-        self._session.require_writable()
-        view = self._store.capture(branch) if commit is None else snapshots.at_commit(self._store, commit).manifest
-        return tags.create_tag(self._store, name, view.head)
+        from omnigraph.engine.branches import hiding_names
+
+        session = self._session.unrestricted
+        session.require_writable()
+        if commit is None:
+            session.allow(Action.BRANCH_CREATE, branch, name)
+            session.require_known(branch)
+            view = session.store.capture(branch)
+        else:
+            with session.hiding_existence(Action.BRANCH_CREATE, name):
+                view = snapshots.at_commit(session.store, commit).manifest
+            session.allow(Action.BRANCH_CREATE, view.branch, name, names_branch=False)
+        with hiding_names(session, name):
+            return tags.create_tag(session.store, name, view.head)
 
     def delete(self, name: str) -> None:
         """Delete a tag.
@@ -242,20 +295,26 @@ class Tags:
         Raises:
             NotFoundError: there is no such tag.
         """
-        self._session.require_writable()
-        tags.delete_tag(self._store, name)
+        session = self._session.unrestricted
+        session.require_writable()
+        session.allow(Action.BRANCH_DELETE, target_branch=name)
+        tags.delete_tag(session.store, name)
 
 
 class Recovery:
     """Interrupted writes, pending and recovered."""
 
     def __init__(self, session: Session) -> None:
+        self._session = session
+        session.require_whole("recovery")
         self._store = session.store
 
     def list(self) -> list[RecoveryRecord]:
         """The writes that recovery has completed or undone, oldest first."""
+        self._session.allow(Action.ADMIN)
         return audit.records(self._store.audit)
 
     def pending(self) -> Sequence[Sidecar]:
         """The sidecars that exist now, oldest first: interrupted writes and writes in progress."""
+        self._session.allow(Action.ADMIN)
         return pending(self._store.objects)

@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine import opening
+from omnigraph.engine.access import Action
 from omnigraph.engine.options import takes
 from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, explain, query
@@ -40,10 +41,15 @@ from omnigraph.engine.request_options import (
 from omnigraph.engine.session import At, Session
 
 if TYPE_CHECKING:
+    import networkx
+    from torch_geometric.data import HeteroData
+
     from omnigraph.changes.diff import Diff
     from omnigraph.commit.write_request import Prepare, WriteRequest
     from omnigraph.embed import Embedder
+    from omnigraph.engine.access import AccessPolicy
     from omnigraph.engine.maintenance import UpkeepReport
+    from omnigraph.engine.row_scope import RowRules
     from omnigraph.graph.branch import BranchHandle
     from omnigraph.graph.changes import Changes
     from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
@@ -57,6 +63,8 @@ if TYPE_CHECKING:
     from omnigraph.read.blobs import Blob
     from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
     from omnigraph.read.plan.explanation import Explanation
+    from omnigraph.read.result.arrays import GraphArrays
+    from omnigraph.read.result.picture import Picture
     from omnigraph.read.result.result import Result
     from omnigraph.upkeep.backup import CopyReceipt
     from omnigraph.upkeep.cleanup import CleanupReport
@@ -80,6 +88,7 @@ def init(
     storage_options: Mapping[str, str] | None = None,
     embedder: Embedder | None = None,
     blob_sources: Sequence[str] = (),
+    policy: AccessPolicy | str | os.PathLike[str] | None = None,
 ) -> Graph:
     """Create a graph and open it.
 
@@ -92,6 +101,7 @@ def init(
         embedder: computes vectors from texts; by default from the environment, else the offline model.
         blob_sources: the allowed locations of external blobs, `s3://bucket/prefix/` or `file:///directory/`; by default
             none.
+        policy: the policy that all verbs of the handle obey, as for `open`.
 
     Example:
         >>> import tempfile
@@ -112,6 +122,7 @@ def init(
         storage_options=storage_options,
         embedder=embedder,
         blob_sources=blob_sources,
+        policy=_policy(policy),
     )
     return Graph(session)
 
@@ -125,6 +136,7 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     embedder: Embedder | None = None,
     blob_sources: Sequence[str] = (),
+    policy: AccessPolicy | str | os.PathLike[str] | None = None,
 ) -> Graph:
     """Open a graph.
 
@@ -139,8 +151,11 @@ def open(
         embedder: computes vectors from texts; by default from the environment, else the offline model.
         blob_sources: the allowed locations of external blobs, `s3://bucket/prefix/` or `file:///directory/`; by default
             none.
+        policy: the policy that all verbs of the handle obey: the path of a bundle, or an `omnigraph.Policy`. The actor
+            is the one that its rules name; without an actor, everything is denied. By default, everything is allowed.
 
     Raises:
+        PolicyError: the policy is not valid, or does not fit the schema.
         NotFoundError: there is no graph, or a schema file is missing.
         BranchNotFoundError: there is no such branch.
         FormatError: this release does not read the format of the graph.
@@ -154,8 +169,17 @@ def open(
         storage_options=storage_options,
         embedder=embedder,
         blob_sources=blob_sources,
+        policy=_policy(policy),
     )
     return Graph(session)
+
+
+def _policy(given: AccessPolicy | str | os.PathLike[str] | None) -> AccessPolicy | None:
+    """The policy of a handle. Reads the bundle if a path is given."""
+    if not isinstance(given, str | os.PathLike):
+        return given
+    # Imported by name, because policies are in a higher layer.
+    return cast("AccessPolicy", import_module("omnigraph.policy").Policy.read(given))
 
 
 class Graph:
@@ -244,17 +268,21 @@ class Graph:
     @property
     def catalog(self) -> Catalog:
         """The types of the accepted schema."""
-        return self.session.accepted.catalog
+        return self.accepted_schema.catalog
 
     @property
     def accepted_schema(self) -> AcceptedSchema:
         """The accepted schema with its stable identities."""
-        return self.session.accepted
+        from omnigraph.engine.schema import known_schema
+
+        return known_schema(self.session)[1]
 
     @property
     def schema_source(self) -> str:
         """The source text of the accepted schema."""
-        return self.session.schema[0]
+        from omnigraph.engine.schema import known_schema
+
+        return known_schema(self.session)[0]
 
     def snapshot(
         self,
@@ -277,7 +305,7 @@ class Graph:
             NotFoundError: there is no such commit or branch, or the branch has no commit that early.
             VersionReclaimedError: cleanup has removed the state.
         """
-        return self.session.snapshot(branch=branch, commit=commit, version=version, at=at)
+        return self.session.whole_snapshot(branch=branch, commit=commit, version=version, at=at)
 
     def entity(self, type_name: str, entity_id: str, *, at: At | None = None) -> dict[str, object] | None:
         """One node or edge by id, or None.
@@ -287,8 +315,9 @@ class Graph:
             entity_id: the id.
             at: a snapshot, a commit id or a tag; by default the newest state of the handle's branch.
         """
-        view = self.session.snapshot_at(None, at)
-        return view.entity(self.session.type_key(type_name, view), entity_id)
+        from omnigraph.engine.blob import entity
+
+        return entity(self.session, type_name, entity_id, at=at)
 
     def blob(
         self,
@@ -323,7 +352,7 @@ class Graph:
         """
         from omnigraph.engine.blob import blob
 
-        return blob(self.session, self.session.snapshot_at(branch, at), type_name, entity_id, property)
+        return blob(self.session, type_name, entity_id, property, branch, at)
 
     @takes(HistoryOptions)
     def log(self, type_name: str, entity_id: str, **options: Unpack[HistoryOptions]) -> EntityLog:
@@ -439,7 +468,7 @@ class Graph:
             target: for NDJSON, a path or a binary file object; for Parquet and Arrow, a new directory, which gets one
                 file per type. A path may be `s3://bucket/path`; it uses the storage options of the handle. Without a
                 target, the result is an iterator: over chunks of NDJSON, or over pairs of type key and Arrow batch.
-            format: `ndjson`, `parquet` or `arrow`. `load` reads all three.
+            format: `ndjson`, `csv`, `parquet` or `arrow`. `load` reads all of them.
             types: one type name or several; by default all types. A name of both a node type and an edge type
                 selects both.
             branch: read the newest state of this branch; by default the handle's branch.
@@ -467,6 +496,101 @@ class Graph:
 
         return export(self.session, ExportRequest(target, format, branch=branch, at=at, **options))
 
+    def to_networkx(
+        self, types: str | Sequence[str] | None = None, *, branch: str | None = None, at: At | None = None
+    ) -> networkx.MultiDiGraph[Any]:
+        """The nodes and edges of a state as a networkx graph, without blobs. It has to fit in memory.
+
+        A node is the tuple `(type, id)`, the key of an edge is `(type, id)`, too, and their attributes are the
+        properties. `Result.to_networkx` converts the part of a graph that a query returns.
+
+        Args:
+            types: one type name or several; by default all. The node types of named edge types are included.
+            branch: the newest state of this branch; by default the handle's branch.
+            at: another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+
+        Raises:
+            InputError: there is no such type, or networkx is not installed.
+            NotFoundError: there is no such state.
+        """
+        from omnigraph.engine.networks import network_rows
+        from omnigraph.read.result.result import wanted
+
+        wanted("networkx")
+        from omnigraph.read.result.networkx_graph import whole_networkx_graph
+
+        rows = network_rows(self.session, types, branch, at)
+        return whole_networkx_graph(rows, rows.catalog)
+
+    def to_numpy(
+        self, types: str | Sequence[str] | None = None, *, branch: str | None = None, at: At | None = None
+    ) -> GraphArrays:
+        """The nodes and edges of a state as numpy arrays, without blobs. It has to fit in memory.
+
+        Args:
+            types: one type name or several; by default all. The node types of named edge types are included.
+            branch: the newest state of this branch; by default the handle's branch.
+            at: another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+
+        Example:
+            >>> import tempfile
+            >>> schema = "node Person { name: String @key  age: I32 }  edge Knows: Person -> Person"
+            >>> with init(tempfile.mkdtemp() + "/g", schema) as graph:
+            ...     add = 'insert Person { name: "ann", age: 41 } insert Person { name: "bob", age: 27 }'
+            ...     _ = graph.mutate("query q() { " + add + ' insert Knows { from: "bob", to: "ann" } }')
+            ...     arrays = graph.to_numpy()
+            >>> arrays.nodes["Person"]["age"].tolist()
+            [41, 27]
+            >>> arrays.edges["Person", "Knows", "Person"]["edge_index"].tolist()
+            [[1], [0]]
+
+        Raises:
+            InputError: there is no such type.
+            NotFoundError: there is no such state.
+        """
+        from omnigraph.engine.networks import network_rows
+        from omnigraph.read.result.arrays import graph_arrays
+
+        rows = network_rows(self.session, types, branch, at)
+        return graph_arrays(rows, rows.catalog)
+
+    def to_pyg(
+        self, types: str | Sequence[str] | None = None, *, branch: str | None = None, at: At | None = None
+    ) -> HeteroData:
+        """The nodes and edges of a state as `HeteroData` of PyTorch Geometric: `to_numpy` with tensors.
+
+        Raises:
+            InputError: there is no such type, or torch_geometric is not installed.
+            NotFoundError: there is no such state.
+        """
+        return self.to_numpy(types, branch=branch, at=at).to_pyg()
+
+    def draw(
+        self,
+        types: str | Sequence[str] | None = None,
+        *,
+        limit: int = 60,
+        branch: str | None = None,
+        at: At | None = None,
+    ) -> Picture:
+        """A picture of some nodes and the edges between them, as SVG. A notebook displays it.
+
+        Args:
+            types: one type name or several; by default all. The node types of named edge types are included.
+            limit: the maximum number of nodes. `Result.draw` draws the nodes of a query.
+            branch: the newest state of this branch; by default the handle's branch.
+            at: another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+
+        Raises:
+            InputError: there is no such type, or the limit is not from 1 to 500.
+            NotFoundError: there is no such state.
+        """
+        from omnigraph.engine.networks import network_rows
+        from omnigraph.read.result.drawing import check_limit, draw
+
+        check_limit(limit)
+        return draw(network_rows(self.session, types, branch, at).sample(limit))
+
     @contextmanager
     def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
         """A snapshot that cleanup does not remove while the block runs.
@@ -492,7 +616,8 @@ class Graph:
             VersionReclaimedError: cleanup has removed the state.
             StorageError: the work record of the pin cannot be written.
         """
-        view = self.session.snapshot_at(branch, at)
+        view = self.session.readable(branch, at)
+        self.session.require_all_rows(Action.READ, view.manifest)
         from omnigraph.commit.work_records import WorkKind, at_work
 
         with at_work(self.session.store.leases, WorkKind.PIN, view.manifest):
@@ -630,9 +755,39 @@ class Graph:
 
         return BranchHandle(self.session, self.session.branch_or_default(name))
 
+    def restricted(self, rules: RowRules, change: RowRules | None = None) -> Graph:
+        """A handle that sees only a part of the graph, as if the hidden rows, types and properties did not exist.
+
+        It shares the storage and the settings of this handle. Work that needs the whole graph is refused.
+
+        Args:
+            rules: the visible rows and properties. The actor of the rules is the recorded author of commits.
+            change: the rows and properties that may be changed; by default, all that are visible.
+
+        Example:
+            >>> import omnigraph, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Task { name: String @key  owner: String? }") as graph:
+            ...     _ = graph.mutate('query q() { insert Task { name: "a", owner: "kim" }  insert Task { name: "b" } }')
+            ...     kim = graph.restricted(omnigraph.RowRules({"node:Task": "$.owner = $actor"}, actor="kim"))
+            ...     kim.query("query q() { match { $t: Task } return { $t.name } }").to_pylist()
+            [{'t.name': 'a'}]
+
+        Raises:
+            AccessDeniedError: this handle is restricted already.
+            InputError: a rule names a type or property that the graph does not have.
+        """
+        session = self.session
+        session.require_whole("another restriction")
+        reference = session.schemas.of(session.store.capture(MAIN))
+        former = session.former_schemas
+        change_of = None if change is None else change.scope_of(reference, former)
+        return Graph(session.restricted(rules.scope_of(reference, former), change_of, actor=rules.actor))
+
     def refresh(self) -> Snapshot:
         """Read the newest state. A writable handle also runs recovery of interrupted writes."""
-        return self.session.refresh()
+        self.session.allow(Action.READ, self.default_branch)
+        view = self.session.refresh()
+        return self.session.whole_snapshot(branch=view.branch)
 
     @takes(LoadOptions)
     def load(self, source: LoadSource, *, branch: str | None = None, **options: Unpack[LoadOptions]) -> LoadReceipt:
@@ -646,6 +801,8 @@ class Graph:
             branch: the target; by default the handle's branch.
             type_name: the type of a table, or of a CSV, Parquet or Arrow file whose name does not contain it.
             mapping: a YAML or JSON file, or its content, that maps columns with other names to properties.
+            format: `ndjson`, `csv`, `tsv`, `parquet` or `arrow`: the format of files and streams, whatever their names
+                are.
             lenient: repair common mistakes in the input. The receipt lists the repairs.
             base: if the target does not exist, create it as a branch of this branch. If the load fails, the new branch
                 is deleted.
@@ -654,8 +811,8 @@ class Graph:
                 is the rows that it touches, and the results of `reads`.
             reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
-            idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
-                the first load.
+            idempotency_key: if a commit of the actor on the branch has this key, nothing is written, and the receipt is
+                that of the first load.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
             embed: compute the `@embed` vectors that are missing in the input. Otherwise they stay null, and a missing
@@ -771,7 +928,7 @@ class Graph:
                 data is the rows that it touches, and the results of `reads`.
             reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
-            idempotency_key: if a commit of the branch has this key, nothing is written.
+            idempotency_key: if a commit of the actor on the branch has this key, nothing is written.
             memory_budget: the memory for rows. Rows beyond it spill to temporary files.
             engine: `local`, `spark`, or `auto`, which chooses Spark if many rows have to be compared.
             spark: the settings of Spark jobs.
@@ -827,7 +984,7 @@ class Graph:
                 data is the rows that it touches, and the results of `reads`.
             reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
-            idempotency_key: if a commit of the branch has this key, nothing is written.
+            idempotency_key: if a commit of the actor on the branch has this key, nothing is written.
             memory_budget: the memory for rows. Rows beyond it spill to temporary files.
             engine: `local`, `spark`, or `auto`, which chooses Spark if many rows have to be compared.
             spark: the settings of Spark jobs.
@@ -890,7 +1047,7 @@ class Graph:
                 data is the rows that it touches, and the results of `reads`.
             reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
-            idempotency_key: if a commit of the branch has this key, nothing is written.
+            idempotency_key: if a commit of the actor on the branch has this key, nothing is written.
             memory_budget: the memory for rows. Rows beyond it spill to temporary files.
             options: the keyword arguments listed above, from `edges` to `memory_budget`.
 
@@ -987,8 +1144,8 @@ class Graph:
                 is the rows that it touches, the matches of each of its conditions, and the results of `reads`.
             reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
-            idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
-                the first request.
+            idempotency_key: if a commit of the actor on the branch has this key, nothing is written, and the receipt is
+                that of the first request.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
             options: the keyword arguments listed above, from `name` to `labels`.
@@ -1342,9 +1499,10 @@ class Graph:
         Raises:
             ReadOnlyError: the handle is read-only.
         """
-        from omnigraph.engine.commit import write_tables
+        from omnigraph.engine.commit import commit_tables
 
-        return write_tables(self.session, request, prepare)
+        self.session.require_whole("write tables")
+        return commit_tables(self.session, request, prepare)
 
     def close(self) -> None:
         """Drop all caches, and refuse further reads and writes. Snapshots stay readable. Safe to call twice."""
@@ -1352,6 +1510,12 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph '{self.uri}' on {self.default_branch}>"
+
+    def _repr_html_(self) -> str:
+        from omnigraph.graph.notebook import state_html
+
+        view = self.session.readable(None, None, Action.READ)
+        return state_html(f"{self.uri} on branch {self.default_branch}", view, self.session.schemas.at(view))
 
     def __enter__(self) -> Graph:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Unpack
 
+from omnigraph.amounts import counted
 from omnigraph.engine.options import takes
 from omnigraph.engine.request_options import SchemaApplyOptions
 from omnigraph.engine.session import At, Session
@@ -25,20 +26,37 @@ class Schema:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    def __repr__(self) -> str:
+        catalog = self.catalog
+        return f"<Schema: {counted(len(catalog.nodes), 'node type')}, {counted(len(catalog.edges), 'edge type')}>"
+
+    def __str__(self) -> str:
+        """The source text."""
+        return self.source
+
+    def _repr_html_(self) -> str:
+        from omnigraph.html_text import html_code
+
+        return html_code(self.source)
+
     @property
     def source(self) -> str:
         """The source text of the accepted schema of the handle's branch."""
-        return self._session.schema[0]
+        from omnigraph.engine.schema import known_schema
+
+        return known_schema(self._session)[0]
 
     @property
     def catalog(self) -> Catalog:
         """The types of the accepted schema of the handle's branch."""
-        return self._session.accepted.catalog
+        return self.accepted.catalog
 
     @property
     def accepted(self) -> AcceptedSchema:
         """The accepted schema of the handle's branch, with its stable identities."""
-        return self._session.accepted
+        from omnigraph.engine.schema import known_schema
+
+        return known_schema(self._session)[1]
 
     def show(self, *, branch: str | None = None, at: At | None = None) -> str:
         """The source text of the schema of a state.

@@ -10,6 +10,8 @@ from typing import Unpack
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.access import Action
+from omnigraph.engine.blob import entity_of
 from omnigraph.engine.load import load
 from omnigraph.engine.mutate import prepare_mutation
 from omnigraph.engine.options import takes
@@ -44,7 +46,8 @@ class Transaction:
         branch: the branch that gets the commit.
         commit: the commit, after the end of the block; None if the block changed nothing.
         repeated: whether a commit with the same idempotency key already existed. The block then ends at its first
-            write, without an error, and `commit` is the existing commit.
+            write, without an error, and `commit` is the existing commit. After the block, also whether another
+            transaction has committed with the key meanwhile. Then `commit` is that commit, and nothing was written.
     """
 
     def __init__(self, session: Session, request: TransactionRequest) -> None:
@@ -67,7 +70,8 @@ class Transaction:
     def load(self, source: LoadSource, **options: Unpack[RowOptions]) -> LoadReceipt:
         """Load rows. See `Graph.load`. The receipt has no commit: the transaction commits later."""
         with self._writing() as opened:
-            receipt = load(self._session, source, LoadRequest(branch=opened.work(), engine="local", **options))
+            request = LoadRequest(branch=opened.work(), engine="local", **options)
+            receipt = load(self._session, source, request, transaction_on=opened.begun)
             opened.collect_again()
         return replace(receipt, branch=self.branch, commit=None)
 
@@ -77,20 +81,29 @@ class Transaction:
     ) -> Result:
         """Run a query that reads. See `Graph.query`. It sees the writes of the transaction."""
         with self._using() as opened:
-            view = self._view(opened)
-            found = query(self._session, QueryRequest(text, params, branch=view.branch, **options), view)
+            view = self._readable(opened)
+            found = query(self._session, QueryRequest(text, params, branch=view.branch, **options), view, opened.begun)
         seen = found.graph_commit_id if self.repeated or found.graph_commit_id == opened.begun.head.id else None
         return replace(found, branch=self.branch, graph_commit_id=seen)
 
     def snapshot(self) -> Snapshot:
         """The state inside the transaction, with its own writes. Valid until the transaction ends."""
         with self._using() as opened:
-            return self._view(opened)
+            view = self._readable(opened)
+            self._session.require_all_rows(Action.READ, opened.begun)
+            return view
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
         """One node or edge by id, as the transaction sees it; None if there is none."""
-        view = self.snapshot()
-        return view.entity(self._session.type_key(type_name, view), entity_id)
+        with self._using() as opened:
+            return entity_of(self._session, self._readable(opened), type_name, entity_id, opened.begun)
+
+    def _readable(self, opened: OpenTransaction) -> Snapshot:
+        """The state to read, if the actor may read the branch."""
+        if self._session.access is not None:
+            self._session.allow(Action.READ, self.branch)
+            self._session.refuse_row_limits(Action.READ, opened.begun)
+        return self._view(opened)
 
     def _view(self, opened: OpenTransaction) -> Snapshot:
         """The state to read: for a repeated transaction, that of the branch with its commit."""
@@ -132,6 +145,7 @@ class Transaction:
         try:
             if kind is None:
                 self.commit = self._open.commit()
+                self.repeated = self._open.earlier is not None
         finally:
             self._open.end()
         if isinstance(error, _AlreadyCommitted):

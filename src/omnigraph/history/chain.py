@@ -5,9 +5,10 @@ to the commit that wrote it, and does not read the commits in between. A schema 
 rows without such a record: a branch update points the branch at tables of its parent, whose version numbers are not
 comparable. So the search compares the entity before and after each of these commits.
 
-Commits that cleanup has removed are skipped. If the entity changed in such a range of commits, the change is assigned
-to the only commit in it that changed the type. If there are several, the commit is unknown. If the entity is missing at
-both ends of such a range, commits in it may have inserted and deleted it. The range is then reported as incomplete.
+Commits that cleanup has removed, and those of branches that the actor may not read, are skipped. If the entity changed
+in such a range of commits, the change is assigned to the only commit in it that changed the type. If there are several,
+the commit is unknown. If the entity is missing at both ends of such a range, commits in it may have inserted and
+deleted it. The range is then reported as incomplete.
 """
 
 # See docs/decisions/0182-an-entity-is-traced-by-its-row-versions.md
@@ -116,7 +117,7 @@ class Chain:
             between = self.commits[places[last - 1] : places[last]]
             possible = between if len(between) == 1 else [one for one in between if self.entity.may_change(one)]
             more = len(possible) > 1 and after is not None and self._may_be_written(between, older, after)
-            made = possible[0] if len(possible) == 1 else None
+            made = possible[0] if len(possible) == 1 and self.entity.store.finds_commit(possible[0]) else None
             linear = all(one.merged_parent is None for one in possible)
             replaced = more and any(self.entity.may_delete(one) for one in possible)
             step = Step(made, newer, older, before, after, changed, new_values(before, after), more, replaced, linear)
@@ -246,6 +247,8 @@ class EntityHistory:
         for commit in self.chain(self.view.head).commits:
             if not _is_unrecorded(commit) or (before := self.known.get(commit.parent or "")) is None:
                 continue
+            if not self.store.finds_commit(commit) or not self.store.finds_commit(before):
+                continue
             with suppress(VersionReclaimedError):
                 pin = self.pin(before)
                 fields = {} if pin is None else property_ids(self.store.tables.at(pin.ref).schema())
@@ -277,9 +280,11 @@ class EntityHistory:
         return found
 
     def is_kept(self, commit: Commit) -> bool:
-        """Whether the manifest version of a commit exists."""
+        """Whether the manifest version of a commit exists, and the actor may know of its branch."""
         if commit.id in self._states or commit.id in self._lost:
             return commit.id not in self._lost
+        if not self.store.finds_commit(commit):
+            return False
         if commit.ledger not in self._versions:
             self._versions[commit.ledger] = set(self.store.manifest.versions(commit.ledger))
         return commit.manifest_version in self._versions[commit.ledger]
@@ -306,7 +311,7 @@ class EntityHistory:
             VersionReclaimedError: cleanup has removed the commit, or its table version.
         """
         pin = self.pin(commit)
-        if pin is None or pin.row_count == 0:
+        if pin is None or pin.is_empty:
             return None
         ref = pin.ref
         if ref not in self._rows:
@@ -385,7 +390,7 @@ def former_type(
     at: Commit | None = view.head
     while at is not None:
         before = known.get(at.parent or "")
-        if _is_unrecorded(at) and before is not None:
+        if _is_unrecorded(at) and before is not None and store.finds_commit(at) and store.finds_commit(before):
             with suppress(VersionReclaimedError):
                 tables = store.manifest_of(before).tables
                 for one in (one for one in either_kind(key) if one in tables and one not in view.tables):

@@ -9,7 +9,7 @@ new state of the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 import pyarrow as pa
@@ -95,6 +95,10 @@ class Merged:
         }
 
 
+CheckConflicts = Callable[[Sequence[Conflict], int, Sequence[Manifest]], None]
+"""Gets the first conflicts, the number of all, and the compared states: source, target, and base if it is stored."""
+
+
 class Merge:
     """Merges a branch into another.
 
@@ -110,6 +114,7 @@ class Merge:
         level: the merge level (row or property) for all types; by default, the schema of the target sets it.
         complete: whether to list all entities with conflicts in `Merged.conflicting`.
         exclusive: whether an entity that both sides changed is a conflict, even if they made the same change.
+        check: checks the conflicts that the merge has without choices, before it uses the choices.
     """
 
     def __init__(
@@ -126,6 +131,7 @@ class Merge:
         level: MergeLevel | None = None,
         complete: bool = False,
         exclusive: bool = False,
+        check: CheckConflicts | None = None,
     ) -> None:
         self._name = name or source.branch
         self._store = store
@@ -140,6 +146,7 @@ class Merge:
         self._level = level
         self._complete = complete
         self._exclusive = exclusive
+        self._check_conflicts = check
 
     @property
     def engine(self) -> str:
@@ -182,7 +189,12 @@ class Merge:
         target: Manifest,
         new_commits: pa.Table | None = None,
     ) -> Merged:
-        comparison = _Comparison(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
+        unchecked = outcome is MergeOutcome.FAST_FORWARD
+        comparison = _Comparison(self, base, target, self._choices, unchecked=unchecked)
+        if self._check_conflicts is not None:
+            plain = _Comparison(self, base, target, Choices(), unchecked=unchecked) if self._choices else comparison
+            stored = () if base.manifest is None or base.overlays or base.unknown else (base.manifest,)
+            self._check_conflicts(plain.described(), plain.found.total, (self._source, target, *stored))
         unused = self._choices.unused(comparison.named)
         if unused:
             # An unused choice is valid if another choice has already resolved its conflict. To find this conflict, the

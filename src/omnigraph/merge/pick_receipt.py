@@ -15,7 +15,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import Conflict
 from omnigraph.merge.preview import PreviewedChange
 from omnigraph.merge.receipt import MergedChanges
-from omnigraph.write.receipt import other_request
+from omnigraph.write.receipt import other_request, stored_receipt
 
 REVERTED, PICKED = "reverted_commit", "picked_commit"
 """Labels with the id of the commit that was reverted or picked."""
@@ -138,10 +138,7 @@ def earlier_pick(kind: WriterKind, branch: str, digest: str | None, commit: Comm
     Raises:
         InputError: another request has already used the idempotency key.
     """
-    label = dict(commit.labels).get(_LABELS[kind])
-    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != kind or not stored:
-        raise other_request(commit, f"a write of kind {commit.writer}")
+    stored = stored_receipt(commit, kind, _LABELS[kind])
     if stored.get("request") != digest:
         raise other_request(commit, f"another {_LABELS[kind].replace('_', '-')} of commit {stored['commit']}")
     return PickReceipt(

@@ -14,7 +14,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import Conflict
 from omnigraph.merge.preview import PreviewedChange
-from omnigraph.write.receipt import other_request
+from omnigraph.write.receipt import other_request, stored_receipt
 
 LABEL = "merge"
 """The name of the label that stores the receipt, which is returned if the request is repeated."""
@@ -183,10 +183,7 @@ def earlier_receipt(
     Raises:
         InputError: another request has already used the idempotency key.
     """
-    label = dict(commit.labels).get(LABEL)
-    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != kind or not stored:
-        raise other_request(commit, f"a write of kind {commit.writer}")
+    stored = stored_receipt(commit, kind, LABEL)
     if stored.get("request") != digest:
         raise other_request(commit, f"another merge of '{stored['source']}'")
     return MergeReceipt(

@@ -13,7 +13,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.dataclass import dataclass
 from omnigraph.merge.preview import PreviewedChange
 from omnigraph.merge.receipt import MergedChanges
-from omnigraph.write.receipt import other_request
+from omnigraph.write.receipt import other_request, stored_receipt
 
 LABEL = "restore"
 """The name of the label that stores the receipt, which is returned if the request is repeated."""
@@ -88,10 +88,7 @@ def earlier_restore(branch: str, digest: str | None, commit: Commit) -> RestoreR
     Raises:
         InputError: another request has already used the idempotency key.
     """
-    label = dict(commit.labels).get(LABEL)
-    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.RESTORE or not stored:
-        raise other_request(commit, f"a write of kind {commit.writer}")
+    stored = stored_receipt(commit, WriterKind.RESTORE, LABEL)
     if stored.get("request") != digest:
         raise other_request(commit, "another restore")
     changes = {key: MergedChanges(*counts) for key, counts in stored["changes"].items()}

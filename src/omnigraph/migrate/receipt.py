@@ -144,6 +144,10 @@ class SchemaReceipt:
         ]
         return found
 
+    def lines(self) -> list[str]:
+        """The steps as text, one line each."""
+        return self.planned.lines()
+
     def to_json(self) -> dict[str, Any]:
         """The receipt as the JSON object that all user interfaces return."""
         members = self.planned.to_json()

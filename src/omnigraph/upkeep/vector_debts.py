@@ -3,7 +3,7 @@
 The manifest records from which model and text property the vectors of a table were computed. A property is stale if the
 schema now names another text property or model, or if its vectors are of several models. It is missing if none of its
 vectors was computed and the table stores none, although texts exist. Vectors that only some rows lack are not
-found: `omnigraph embed --check` counts them.
+found: `omnigraph embed --dry-run` counts them.
 """
 
 # See docs/decisions/0200-status-reads-no-rows.md

@@ -131,13 +131,13 @@ class EmbedProgress:
     Attributes:
         type_name: the current type.
         rows: entities that were examined, of all types.
-        total: entities to examine.
+        total: entities to examine; None if it is not known.
         counts: the counts so far.
     """
 
     type_name: str
     rows: int
-    total: int
+    total: int | None
     counts: Counts
 
 

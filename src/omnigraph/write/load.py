@@ -9,7 +9,6 @@ from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import with_models
 from omnigraph.commit.snapshots import Snapshot
@@ -19,6 +18,7 @@ from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import type_key
+from omnigraph.storage.staging import key_conflict
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.request_digest import RowsDigest
@@ -253,7 +253,11 @@ class Load:
             if isinstance(write, Insert):
                 taken = snapshot.lookup(write.key, "id", write.rows["id"], columns=["id"])
                 if taken.num_rows:
-                    raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
+                    raise key_conflict(write.key, taken)
+
+    def located(self, error: KeyConflictError, changes: Mapping[str, TableChange]) -> KeyConflictError:
+        """The error with the places of the existing ids in the input."""
+        return self._locations.conflict_with_locations(error, changes)
 
     def _operation(self, change: TableChange) -> type[Append | Insert | Upsert | Overwrite]:
         # Generated ids are new, so stored rows with the same ids need not be looked up.

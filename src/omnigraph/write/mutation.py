@@ -31,7 +31,7 @@ from omnigraph.storage.blobs import is_blob, unchanged_cells
 from omnigraph.write.changed_state import State
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.pending_changes import Pending, without
-from omnigraph.write.receipt import other_request
+from omnigraph.write.receipt import CommitCounts, other_request
 from omnigraph.write.rows.builder import RowBuilder
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import Origin
@@ -48,7 +48,7 @@ _ENDS = {"from": "src", "to": "dst"}
 
 
 @dataclass(frozen=True, slots=True)
-class MutationReceipt:
+class MutationReceipt(CommitCounts):
     """The result of a mutation.
 
     Attributes:

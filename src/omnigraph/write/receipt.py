@@ -34,6 +34,18 @@ class LoadMode(StrEnum):
     """Every type that occurs in the input is replaced by the rows of the input."""
 
 
+def load_mode(mode: LoadMode | str) -> LoadMode:
+    """Parse the name of a load mode.
+
+    Raises:
+        InputError: there is no such mode.
+    """
+    try:
+        return LoadMode(mode)
+    except ValueError:
+        raise InputError(f"'{mode}' is not a load mode", hint="use append, merge or overwrite") from None
+
+
 Counts = tuple[tuple[str, int], ...]
 
 
@@ -61,8 +73,34 @@ class MergedType:
     why: str
 
 
+class CommitCounts:
+    """The numbers of entities that a write changed. A transaction that is not committed yet has none."""
+
+    __slots__ = ()
+    commit: Commit | None
+
+    @property
+    def created(self) -> int | None:
+        """Number of new entities; None if it is not recorded."""
+        return self._total("inserted")
+
+    @property
+    def updated(self) -> int | None:
+        """Number of entities that existed and were written again; None if it is not recorded."""
+        return self._total("updated")
+
+    @property
+    def deleted(self) -> int | None:
+        """Number of removed entities; None if it is not recorded."""
+        return self._total("deleted")
+
+    def _total(self, name: str) -> int | None:
+        totals = None if self.commit is None else self.commit.totals
+        return None if totals is None else int(getattr(totals, name))
+
+
 @dataclass(frozen=True, slots=True)
-class LoadReceipt:
+class LoadReceipt(CommitCounts):
     """The result of a load.
 
     Attributes:
@@ -176,10 +214,7 @@ def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], comm
     Raises:
         InputError: another request has already used the idempotency key.
     """
-    label = dict(commit.labels).get(LABEL)
-    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.LOAD or not stored:
-        raise other_request(commit, f"a write of kind {commit.writer}")
+    stored = stored_receipt(commit, WriterKind.LOAD, LABEL)
     if stored["mode"] != mode.value:
         raise other_request(commit, f"a load with mode {stored['mode']}")
     if stored.get("request") != digest():
@@ -187,6 +222,22 @@ def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], comm
     coerced = tuple(Coercion(Leniency(kind), *rest) for kind, *rest in stored.get("coerced", ()))
     answer = LoadAnswer(mode, stored["loaded"], coerced, stored.get("base_branch"), bool(stored.get("branch_created")))
     return answer.receipt(branch, commit.actor, commit)
+
+
+def stored_receipt(commit: Commit, kind: WriterKind, label: str) -> dict[str, Any]:
+    """The receipt that a write has stored in a label of its commit.
+
+    Raises:
+        InputError: another kind of write made the commit. It may have a label of this name, too.
+    """
+    text = dict(commit.labels).get(label) if commit.writer == kind else None
+    try:
+        stored = None if text is None else orjson.loads(text)
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict) or not stored:
+        raise other_request(commit, f"a write of kind {commit.writer}")
+    return stored
 
 
 def other_request(commit: Commit, made_by: str) -> InputError:

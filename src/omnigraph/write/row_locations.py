@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import ConstraintError, Violation
+from omnigraph.errors import ConstraintError, KeyConflictError, Violation
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange
@@ -54,7 +54,23 @@ class RowLocations:
         about = [v for v in error.violations if v.kind in _ROW_KINDS]
         ids = pa.array([entity_id for v in about for entity_id in (v.entity_id, v.other_id)], pa.utf8())
         found = {key: self._last_rows(key, change.rows["id"], ids) for key, change in changes.items()}
-        return ConstraintError(tuple(self._located(v, found) for v in error.violations), error.total)
+        return ConstraintError(
+            tuple(self._located(v, found) for v in error.violations), error.total, counts=error.counts
+        )
+
+    def conflict_with_locations(self, error: KeyConflictError, changes: Mapping[str, TableChange]) -> KeyConflictError:
+        """The error with the input location of each id, in the order of the input, where they are known."""
+        change = changes.get(error.table_key)
+        if self._capacity < 0 or change is None:
+            return error
+        rows = self._last_rows(error.table_key, change.rows["id"], pa.array(error.ids, pa.utf8()))
+        ids = tuple(sorted((found for found in error.ids if found in rows), key=rows.__getitem__))
+        places = tuple(self._location(error.table_key, rows[found]) for found in ids)
+        if not ids or not all(places):
+            return error
+        return KeyConflictError(
+            error.table_key, ids[0], ids=ids, total=error.total, places=places, repeated=error.repeated
+        )
 
     def _last_rows(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, int]:
         """For each id, the number of the last input row that has it."""

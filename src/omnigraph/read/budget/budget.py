@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field, fields
 from functools import lru_cache
-from threading import Event, Lock, get_ident
+from threading import Lock, get_ident
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
@@ -91,11 +91,13 @@ class Budget:
 
 def default_budget() -> Budget:
     """The budget of a read without an explicit budget. It is cached while the environment variables do not change."""
-    return _default_budget(query_memory())
+    return _default_budget(query_memory(), THREADS.get())
 
 
 @lru_cache(maxsize=8)
-def _default_budget(memory: int) -> Budget:
+def _default_budget(memory: int, threads: str | None) -> Budget:
+    if threads is not None:
+        query_threads()  # so that an invalid number is an error of every read, not only of large ones
     return Budget(memory=memory)
 
 
@@ -110,15 +112,32 @@ class Cancellation:
     """
 
     def __init__(self) -> None:
-        self._event = Event()
+        self._is_cancelled = False
+        self._calls: tuple[Callable[[], None], ...] = ()
+        self._lock = Lock()
 
     def cancel(self) -> None:
         """Cancel all reads, running and future, that were given this object. Each fails with a `CancelledError`."""
-        self._event.set()
+        self._is_cancelled = True
+        for call in self._calls:  # without the lock, because a signal handler may cancel while its thread holds it
+            call()
+
+    @contextmanager
+    def calling(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Call `stop` once if the cancellation comes during the block, or came before it. For work that waits."""
+        with self._lock:
+            self._calls = (*self._calls, stop)
+        try:
+            if self.cancelled:
+                stop()
+            yield
+        finally:
+            with self._lock:
+                self._calls = tuple(call for call in self._calls if call is not stop)
 
     @property
     def cancelled(self) -> bool:
-        return self._event.is_set()
+        return self._is_cancelled
 
 
 @dataclass(slots=True)

@@ -15,6 +15,13 @@ from typing import Any, Protocol, TypeVar
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.settings import CACHE_MEMORY
 
+_BYTES_PER_VALUE = 16 << 10
+_LEAST_VALUES = 4_096
+"""The cache has at most one value per 16 KiB of its limit, but at least this number of values may be in it.
+
+A value takes about 2 KB beside its arrays, so very many small values would need more memory than the limit.
+"""
+
 _REMEMBERED = 10_000
 _PATIENCE = 0.05
 """Seconds between two checks of the limits while a read waits until another read has computed a value."""
@@ -39,6 +46,7 @@ class ColumnCache:
 
     def __init__(self, limit: int = CACHE_MEMORY.amount({})) -> None:
         self._limit = limit
+        self._most = max(_LEAST_VALUES, limit // _BYTES_PER_VALUE)
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._size = 0
         self._lock = Lock()
@@ -171,7 +179,7 @@ class ColumnCache:
             return
         self._held[key] = (made, size)
         self._size += size
-        while self._size > self._limit:
+        while self._size > self._limit or len(self._held) > self._most:
             lost, (_, gone) = self._held.popitem(last=False)
             self._costs.pop(lost, None)
             self._size -= gone

@@ -295,6 +295,10 @@ def _short(text: str) -> str:
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
+NO_FILES = DerivedFiles(None)
+"""A disabled cache, for data that is derived from restricted table versions."""
+
+
 @cache
 def process_files() -> DerivedFiles:
     """The on-disk cache that all reads of this process use. Topologies and inverted indexes share one size limit."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import NOTHING, Numbers
+from omnigraph.read.columns.stoppable import gather, join_arrays, scatter
 
 SLOTS_PER_KEY = 2
 """Minimum number of slots per expected distinct key."""
@@ -58,44 +59,46 @@ def hash_groups(keys: Numbers, expected: float) -> tuple[Numbers, Numbers]:
     left, count = keys, 0
     bits = max(int(SLOTS_PER_KEY * expected), 1).bit_length() + 1
     for multiplier in _MULTIPLIERS[:MAX_PASSES]:
-        owner, other = _one_pass(left, multiplier, bits)
-        first = np.flatnonzero(owner == np.arange(len(left)))
+        owner, first, other = _one_pass(left, multiplier, bits)
         number = np.empty(len(left), np.int64)
-        number[first] = np.arange(count, count + len(first))
+        scatter(number, first, np.arange(count, count + len(first)))
         count += len(first)
-        members.append(first if rows is None else rows.take(first))
+        members.append(first if rows is None else gather(rows, first))
         if rows is None:
-            group = number.take(owner)
+            group = gather(number, owner)
         else:
-            group[rows] = number.take(owner)
+            scatter(group, rows, gather(number, owner))
         if len(other) == 0:
-            return np.concatenate(members), group
-        rows = other if rows is None else rows.take(other)
-        left = left.take(other)
+            return join_arrays(members), group
+        rows = other if rows is None else gather(rows, other)
+        left = gather(left, other)
     assert rows is not None
     _, first, found = np.unique(left, return_index=True, return_inverse=True)
-    group[rows] = found + count
-    return np.concatenate([*members, rows.take(first)]), group
+    scatter(group, rows, found + count)
+    return join_arrays([*members, gather(rows, first)]), group
 
 
-def _one_pass(keys: Numbers, multiplier: np.uint64, bits: int) -> tuple[Numbers, Numbers]:
+def _one_pass(keys: Numbers, multiplier: np.uint64, bits: int) -> tuple[Numbers, Numbers, Numbers]:
     """Write the row of each key to the slot of its hash, unless the slot is taken.
 
     Returns:
-        The row that has the slot of each key, and the rows whose slot has another key.
+        The row that has the slot of each key, the rows that have a slot, and the rows whose slot has another key.
     """
     slots_taken_by = np.full(1 << bits, NOTHING, np.int64)
     owner = np.empty(len(keys), np.int64)
+    owners: list[Numbers] = []
     others: list[Numbers] = []
     for first, last in chunks(len(keys), CHUNK_KEYS):
         part = keys[first:last]
         slots = _hashes(part, multiplier, np.uint64(64 - bits)).view(np.int64)
         free = np.flatnonzero(slots_taken_by.take(slots) == NOTHING)
         slots_taken_by[slots.take(free)] = free + first
+        owners.append(free[slots_taken_by.take(slots.take(free)) == free + first] + first)
         mine = owner[first:last]
         slots_taken_by.take(slots, out=mine, mode="clip")
         others.append(np.flatnonzero(keys.take(mine) != part) + first)
-    return owner, np.concatenate([np.array([], np.int64), *others])
+    nothing = np.array([], np.int64)
+    return owner, join_arrays([nothing, *owners]), join_arrays([nothing, *others])
 
 
 def _hashes(keys: Numbers, multiplier: np.uint64, shift: np.uint64) -> npt.NDArray[np.uint64]:

@@ -23,6 +23,9 @@ _NUMBERS_PER_ROW = 6
 SELECTION_RATIO = 4
 """If at most one in `SELECTION_RATIO` rows is kept, candidates for the first rows are selected before sorting."""
 
+SMALL_SORT_ROWS = 256
+"""Up to this number of rows is sorted by all keys at once, if the values of the later keys are at hand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -33,12 +36,14 @@ class Key:
         descending: whether large values come first.
         nulls_first: whether nulls come first.
         is_cheap: whether the values are integers that are available at almost no cost.
+        is_stored: whether the values are in memory and small, so that getting them cannot fail, and costs little.
     """
 
     values: Callable[[Numbers | None], pa.Array]
     descending: bool = False
     nulls_first: bool = True
     is_cheap: bool = False
+    is_stored: bool = False
 
 
 def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
@@ -51,6 +56,8 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
     if end <= offset:
         return np.array([], np.int64)
     rows: Numbers | None = None
+    if count <= SMALL_SORT_ROWS and all(key.is_stored for key in keys[1:]):
+        return _in_order_by_all(keys, None, None, np.zeros(count, bool))[offset:end] if keys else np.arange(offset, end)
     begins = np.zeros(count, bool)
     """Mask of the rows that are greater than the previous row in the keys that are sorted so far."""
     for number, key in enumerate(keys):

@@ -23,14 +23,18 @@ ARRAY_CHUNK_ROWS = 1 << 20
 T = TypeVar("T", bound=np.generic)
 
 
-def array_chunks(count: int) -> Iterator[tuple[int, int]]:
+def array_chunks(count: int, width: int = 1) -> Iterator[tuple[int, int]]:
     """Split arrays of a length into chunks: the first element and the end (exclusive) of each.
+
+    Args:
+        count: the length.
+        width: number of elements that are computed from each of these elements.
 
     Raises:
         BudgetExceededError: the read of this thread is out of time.
         CancelledError: the read was cancelled.
     """
-    return chunks(count, ARRAY_CHUNK_ROWS)
+    return chunks(count, max(1, ARRAY_CHUNK_ROWS // max(1, width)))
 
 
 def gather(values: npt.NDArray[T], places: npt.NDArray[np.integer]) -> npt.NDArray[T]:
@@ -102,6 +106,20 @@ def occurrences(numbers: Numbers, size: int) -> Numbers:
     found = np.zeros(size, np.int64)
     for first, last in chunks(len(numbers), max(ARRAY_CHUNK_ROWS, 4 * size)):
         found += np.bincount(numbers[first:last], minlength=size)
+    return found
+
+
+def weight_sums(numbers: Numbers, weights: Numbers | None, size: int) -> Numbers:
+    """For each number from 0 to `size` - 1, the sum of the weights of its occurrences. Weights are 1 by default.
+
+    >>> weight_sums(np.array([2, 0, 2]), np.array([5, 1, 7]), 3).tolist()
+    [1, 0, 12]
+    """
+    if weights is None:
+        return occurrences(numbers, size)
+    found = np.zeros(size, np.int64)
+    for first, last in array_chunks(len(numbers)):
+        np.add.at(found, numbers[first:last], weights[first:last])
     return found
 
 

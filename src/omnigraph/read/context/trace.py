@@ -49,8 +49,12 @@ class Entry:
     columns: tuple[str, ...] = ()
     steps: list[Entry] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """The entry as a JSON object. Unknown values are left out."""
+    def to_json(self, *, counts_bytes: bool = True) -> dict[str, Any]:
+        """The entry as a JSON object. Unknown values are left out.
+
+        Args:
+            counts_bytes: whether the bytes and read requests are shown.
+        """
         members: dict[str, Any] = {"action": str(self.action), "what": self.text}
         if self.reason:
             members["reason"] = self.reason
@@ -64,15 +68,23 @@ class Entry:
             members["rows"] = self.rows
         if self.seconds is not None:
             members["milliseconds"] = round(self.seconds * 1000, 3)
-        if self.size is not None:
+        if self.size is not None and counts_bytes:
             members["bytes"] = self.size
         if self.calls:
-            members |= {"calls": self.calls, "bytes_read": self.read, "requests": self.requests}
+            members["calls"] = self.calls
+        if self.calls and counts_bytes:
+            members |= {"bytes_read": self.read, "requests": self.requests}
         if self.edge_access:
             members["edges_by"] = list(map(str, self.edge_access))
         if self.steps:
-            members["steps"] = [step.to_json() for step in self.steps]
+            members["steps"] = [step.to_json(counts_bytes=counts_bytes) for step in self.steps]
         return members
+
+    def forget_bytes(self) -> None:
+        """Remove the bytes and read requests, also of nested operators."""
+        self.size, self.read, self.requests = None, 0, 0
+        for step in self.steps:
+            step.forget_bytes()
 
     def is_like(self, other: Entry) -> bool:
         """Whether another entry records a run of the same operator."""

@@ -1,4 +1,4 @@
-"""Export a snapshot as NDJSON, Parquet or Arrow, in a deterministic order.
+"""Export a snapshot as NDJSON, CSV, Parquet or Arrow, in a deterministic order.
 
 Edges come before nodes, types are sorted by name, entities by id. So two exports of the same content are identical,
 independent of the order in which the content was written.
@@ -20,18 +20,25 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.read.export.csv_text import csv_cells, csv_rows, first_with_nul
 from omnigraph.read.export.json_text import ASIDE, joined, json_text, literal, quoted
 from omnigraph.read.export.ordered import MEMORY_BYTES, in_order
 from omnigraph.storage.blobs import CELL, MAX_MATERIALIZED_BYTES, has_no_content
 
 _ROW_ID = "_rowid"
 _ENDS = (("from", "src"), ("to", "dst"))
+_TEXT = ValueType(Scalar.STRING)
 BLOB_CHUNK_BYTES = 3 * 1024 * 1024
 """Bytes of a large blob that are read at a time. A multiple of three, so that base64 chunks can be concatenated."""
 
 
 def exported(
-    snapshot: Snapshot, accepted: AcceptedSchema, types: str | Sequence[str] | None = None, budget: int = MEMORY_BYTES
+    snapshot: Snapshot,
+    accepted: AcceptedSchema,
+    types: str | Sequence[str] | None = None,
+    budget: int = MEMORY_BYTES,
+    *,
+    blobs: bool = True,
 ) -> list[TypeExport]:
     """The types of an export, in the order in which they are written.
 
@@ -41,6 +48,7 @@ def exported(
         types: one or several type names; all types by default. If a node type and an edge type have the same name,
             both are exported.
         budget: approximate number of bytes of rows that are in memory at a time.
+        blobs: whether to export properties of type Blob.
 
     Raises:
         InputError: a type does not exist.
@@ -53,8 +61,8 @@ def exported(
                 f"there is no type '{cut(name)}'", hint=did_you_mean(name, [*catalog.nodes, *catalog.edges])
             )
     chosen = set(types) if types is not None else {*catalog.nodes, *catalog.edges}
-    edges = [TypeExport(snapshot, TypeKind.EDGE, edge, budget) for edge in catalog.edges.values()]
-    nodes = [TypeExport(snapshot, TypeKind.NODE, node, budget) for node in catalog.nodes.values()]
+    edges = [TypeExport(snapshot, TypeKind.EDGE, edge, budget, blobs=blobs) for edge in catalog.edges.values()]
+    nodes = [TypeExport(snapshot, TypeKind.NODE, node, budget, blobs=blobs) for node in catalog.nodes.values()]
     return [part for part in (*edges, *nodes) if part.name in chosen]
 
 
@@ -69,7 +77,9 @@ class TypeExport:
         schema: its columns in Parquet and Arrow files: `id`, for edges `from` and `to`, then the properties by name.
     """
 
-    def __init__(self, snapshot: Snapshot, kind: TypeKind, declared: NodeType | EdgeType, budget: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, kind: TypeKind, declared: NodeType | EdgeType, budget: int, *, blobs: bool = True
+    ) -> None:
         self.kind = kind
         self.name = declared.name
         self.key = type_key(kind, declared.name)
@@ -78,7 +88,8 @@ class TypeExport:
         self._snapshot = snapshot
         self._budget = budget
         self._ends = _ENDS if kind is TypeKind.EDGE else ()
-        self.types = {name: prop.type for name, prop in declared.properties.items()}
+        of_all = {name: prop.type for name, prop in declared.properties.items()}
+        self.types = {name: kind for name, kind in of_all.items() if blobs or kind.scalar is not Scalar.BLOB}
         self._blobs = [name for name, type_ in self.types.items() if type_.scalar is Scalar.BLOB]
         self.schema = pa.schema(
             [
@@ -97,17 +108,44 @@ class TypeExport:
     def lines(self) -> Iterator[bytes]:
         """All entities, sorted by id, as NDJSON text in parts of any length."""
         for rows in self._rows(largest=MAX_MATERIALIZED_BYTES):
-            text = self._text(rows)
-            aside = self._left_out_blobs(rows)
-            if not aside:
-                yield text
-                continue
-            # Write the text up to the placeholder of a large blob, then the content of the blob, and so on.
-            first, *rest = text.split(ASIDE.encode())
-            yield first
-            for (column, entity_id), between in zip(aside, rest, strict=True):
-                yield from self._encoded(column, entity_id)
-                yield between
+            yield from self._with_large_blobs(self._text(rows), rows)
+
+    def csv(self) -> Iterator[bytes]:
+        """All entities, sorted by id, as the text of a CSV file in parts of any length. The header comes first.
+
+        Raises:
+            InputError: a text contains a NUL character.
+        """
+        names = [field.name for field in self.schema]
+        yield f"{','.join(names)}\n".encode()
+        for rows in self._rows(largest=MAX_MATERIALIZED_BYTES):
+            yield from self._with_large_blobs(self._csv_text(rows, names), rows)
+
+    def _csv_text(self, rows: pa.Table, names: list[str]) -> bytes:
+        sources, cells = dict(self._ends), []
+        for name in names:
+            column, type_ = _whole(rows, sources.get(name, name)), self.types.get(name, _TEXT)
+            row = first_with_nul(column) if type_.is_plain_scalar and type_.scalar is Scalar.STRING else None
+            if row is not None:
+                entity_id = rows["id"][row].as_py()
+                raise InputError(
+                    f"{self.name}.{name} of '{cut(entity_id)}' contains a NUL character, and a CSV file cannot",
+                    hint="export as ndjson, parquet or arrow",
+                )
+            cells.append(csv_cells(column, type_))
+        return bytes(csv_rows(cells).buffers()[2])
+
+    def _with_large_blobs(self, text: bytes, rows: pa.Table) -> Iterator[bytes]:
+        """The text of rows, with the content of large blobs in place of the placeholders."""
+        aside = self._left_out_blobs(rows)
+        if not aside:
+            yield text
+            return
+        first, *rest = text.split(ASIDE.encode())
+        yield first
+        for (column, entity_id), between in zip(aside, rest, strict=True):
+            yield from self._encoded(column, entity_id)
+            yield between
 
     def _rows(self, largest: int | None = None) -> Iterator[pa.Table]:
         """All entities, sorted by id. Content of blobs with more than `largest` bytes is left out."""

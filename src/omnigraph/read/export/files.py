@@ -36,6 +36,8 @@ class ExportFormat(StrEnum):
 
     NDJSON = "ndjson"
     """One file with one JSON object per entity and line."""
+    CSV = "csv"
+    """A directory with one CSV file per type."""
     PARQUET = "parquet"
     """A directory with one Parquet file per type."""
     ARROW = "arrow"
@@ -97,7 +99,11 @@ def _write_here(parts: Sequence[TypeExport], path: str | os.PathLike[str], forma
         return
     with output_directory(path) as directory:
         for part in parts:
-            _write_table(part, directory / _name(part, format), format)
+            if format is ExportFormat.CSV:
+                with (directory / _name(part, format)).open("wb") as csv_file:
+                    csv_file.writelines(part.csv())
+            else:
+                _write_table(part, directory / _name(part, format), format)
 
 
 def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFormat) -> None:
@@ -108,7 +114,11 @@ def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFo
     with output.directory() as directory:
         for part in parts:
             with directory.file(_name(part, format)) as file:
-                _write_table(part, pa.PythonFile(file, mode="w"), format)
+                if format is ExportFormat.CSV:
+                    for text in part.csv():
+                        file.write(text)
+                else:
+                    _write_table(part, pa.PythonFile(file, mode="w"), format)
 
 
 def _name(part: TypeExport, format: ExportFormat) -> str:

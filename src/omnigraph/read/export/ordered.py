@@ -21,6 +21,8 @@ import pyarrow.ipc
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import StorageError, StorageErrorKind
+from omnigraph.read.budget import checkpoint
+from omnigraph.read.budget.interruptible import run_interruptibly
 
 BATCH_ROWS = 8192
 """Rows per output batch. Only the last batch may have fewer."""
@@ -29,6 +31,9 @@ MEMORY_BYTES = 256 * 1024 * 1024
 """Approximate number of bytes of rows that are in memory at a time."""
 
 _ID = "id"
+_SORTED_AT_ONCE = 65_536
+"""Number of ids that are sorted within a few hundredths of a second."""
+
 MAX_FILES = 64
 """Maximum number of temporary files that the rows are partitioned into at a time."""
 
@@ -67,6 +72,7 @@ def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
     size = 0
     batches = rows.batches()
     for batch in batches:
+        checkpoint()
         held.append(batch)
         size += batch.nbytes
         if size > budget and rows.count > 1:
@@ -88,8 +94,12 @@ def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
 
 def _sorted_table(table: pa.Table) -> Iterator[pa.Table]:
     table = table.combine_chunks()
-    order = pc.sort_indices(table[_ID])
+    if table.num_rows > _SORTED_AT_ONCE:
+        order = run_interruptibly(lambda: pc.sort_indices(table[_ID]))
+    else:
+        order = pc.sort_indices(table[_ID])
     for start in range(0, table.num_rows, BATCH_ROWS):
+        checkpoint()
         yield table.take(order.slice(start, BATCH_ROWS))
 
 
@@ -99,6 +109,7 @@ def _limits(rows: Rows, files: int) -> pa.Array:
     seen = 0
     samples = []
     for batch in rows.batches([_ID]):
+        checkpoint()
         samples.append(batch.column(_ID).take(pa.array(np.arange(-seen % step, batch.num_rows, step))))
         seen += batch.num_rows
     sample = pa.concat_arrays(samples).unique().sort()
@@ -126,6 +137,7 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
     writers: list[pa.ipc.RecordBatchStreamWriter] = []
     try:
         for table in _combined(batches, together):
+            checkpoint()
             if not writers:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")
                 writers = [pa.ipc.new_stream(pa.OSFile(p, "wb"), table.schema, options=options) for p in paths]

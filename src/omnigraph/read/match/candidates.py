@@ -43,6 +43,9 @@ class Candidates:
     Attributes:
         narrowed: for each walk along which candidates were narrowed (see `narrow`), the number of nodes that it was
             walked from.
+        changes: how often candidates were set.
+        narrowed_along: the traversals that candidates were narrowed along last, and `changes` at that time; None if
+            they were not narrowed.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class Candidates:
         self._own = dict(block.own_conditions)
         self._edges: dict[tuple[str, str, Side], int] = {}
         self.narrowed: dict[tuple[str, str, ir.Step], int] = {}
+        self.changes = 0
+        self.narrowed_along: tuple[frozenset[int], int] | None = None
         self._found_by = OperatorName.WHERE
 
     def tables(self, name: str) -> tuple[EntityTable, ...]:
@@ -92,7 +97,11 @@ class Candidates:
         return f"{typed} where {conditions}" if conditions else typed
 
     def _evaluate(self, name: str) -> None:
-        self._chosen[name] = tuple(self._satisfying(name, table) for table in self.tables(name))
+        self._set(name, tuple(self._satisfying(name, table) for table in self.tables(name)))
+
+    def _set(self, name: str, chosen: tuple[Numbers, ...]) -> None:
+        self._chosen[name] = chosen
+        self.changes += 1
 
     def _satisfying(self, name: str, table: EntityTable) -> Numbers:
         numbers, conditions = index_lookup(self._own[name], table, self._context)
@@ -149,7 +158,7 @@ class Candidates:
 
     def choose(self, name: str, numbers: Numbers) -> None:
         """Set the candidates of a variable, which must have one node type."""
-        self._chosen[name] = (numbers,)
+        self._set(name, (numbers,))
         self._own.setdefault(name, ())
 
     def only(self, name: str, chosen: tuple[Numbers, ...]) -> Candidates:
@@ -161,6 +170,7 @@ class Candidates:
         found._chosen = {**self._chosen, name: chosen}
         found._own = {name: (), **self._own}
         found.narrowed = {}
+        found.narrowed_along = None
         return found
 
     def fraction(self, name: str) -> float:
@@ -211,9 +221,9 @@ class Candidates:
         """Keep only candidates that are among the given nodes (ascending). The variable must have one node type."""
         if self.is_chosen(name):
             kept = self.masks(name)[0]
-            self._chosen[name] = (numbers if kept is None else numbers[kept.take(numbers)],)
+            self._set(name, (numbers if kept is None else numbers[kept.take(numbers)],))
         else:
-            self._chosen[name] = (self.among(name, numbers),)
+            self._set(name, (self.among(name, numbers),))
         self._own.setdefault(name, ())
 
     def note_edges(self, expand: ir.Expand, edges: int) -> None:
@@ -238,7 +248,8 @@ class Candidates:
         """Number of candidates of a variable. Evaluates its conditions if necessary."""
         if name not in self._own:
             return self.total(name)
-        return sum(map(len, self.of(name)))
+        found = self._chosen.get(name) or self.of(name)
+        return len(found[0]) if len(found) == 1 else sum(map(len, found))
 
     def masks(self, name: str) -> list[Mask | None]:
         """Candidates of a variable as masks by node number, one for each of its types.

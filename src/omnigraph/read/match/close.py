@@ -22,6 +22,7 @@ from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.expand import Expand, adjacencies, are_joined, is_of_type, reversed_steps, walked_edges
 from omnigraph.read.match.membership import Membership
+from omnigraph.read.match.parts import is_one_part
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
@@ -29,9 +30,6 @@ from omnigraph.read.topology.adjacency import Adjacency
 
 MIN_SHORTER_GAIN = 1.5
 """Each row walks the traversal with the lowest cost if this saves more than this factor of the cost of all rows."""
-
-_MAX_CHOICES = 32
-"""Maximum number of traversals to choose from. It is the limit of `np.choose`."""
 
 _EDGE_TEST_COST_EDGES, _COLUMN_TEST_COST_EDGES = 2.0, 0.25
 """Cost of testing an edge; also if no node has more than one such edge. The unit is the cost of walking one edge."""
@@ -81,8 +79,11 @@ class Close(Operator):
         return self.walk.is_local(candidates)
 
     def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
+        degree = self.walk.work(frame, run)
+        if degree is None or is_one_part(int(degree.sum())):
+            return degree
         choices = self._costs(frame, run)
-        return self.walk.work(frame, run) if choices is None else np.minimum.reduce([degree for degree, _ in choices])
+        return degree if choices is None else np.minimum.reduce([degree for degree, _ in choices])
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return self.walk.pushed(candidates)
@@ -93,11 +94,10 @@ class Close(Operator):
     def execute_for(self, frame: Frame, run: BlockRun, needed: frozenset[str] | None) -> Frame:
         if self._is_plain(frame, run):
             choices = self._costs(frame, run)
-            if choices is not None and frame.count and len(choices) <= _MAX_CHOICES:
+            if choices is not None and frame.count:
                 costs = [degree * cost for degree, cost in choices]
-                best = np.argmin(costs, axis=0)
-                if float(np.choose(best, costs).sum()) * MIN_SHORTER_GAIN < float(costs[0].sum()):
-                    return self._from_shortest(frame, run, best)
+                if float(np.minimum.reduce(costs).sum()) * MIN_SHORTER_GAIN < float(costs[0].sum()):
+                    return self._from_shortest(frame, run, np.argmin(costs, axis=0))
             return self.walk.execute_filtered(frame, run, partial(self._keep, run), needed)
         frame = self.walk.execute(frame, run)
         for expand in self.closing:
@@ -117,6 +117,8 @@ class Close(Operator):
             return None
         found = []
         for choice in self._choices():
+            if not choice.walk.is_plain(frame, run):
+                return None
             degree = walked_edges(run.context, frame.bindings[choice.walk.near], choice.walk.edge_steps)
             if degree is None:
                 return None

@@ -128,7 +128,7 @@ class Expand(Operator):
         candidates, far = run.candidates, self.far
         start, tables = frame.bindings[self.near], candidates.tables(far)
         is_filtered = bool(self.early) or (self.late and not candidates.is_chosen(far))
-        if is_filtered or not _is_plain(self.expand, start, tables):
+        if is_filtered or not _is_plain(self.expand, self.edge_steps, start, tables):
             return None
         (adjacency,) = adjacencies(run.context, self.edge_steps[0])
         (allowed,) = candidates.masks(far)
@@ -151,7 +151,7 @@ class Expand(Operator):
 
     def is_plain(self, frame: Frame, run: BlockRun) -> bool:
         """Whether one edge type is walked in one direction, between two node types, without an edge variable."""
-        return _is_plain(self.expand, frame.bindings[self.near], run.candidates.tables(self.far))
+        return _is_plain(self.expand, self.edge_steps, frame.bindings[self.near], run.candidates.tables(self.far))
 
     def _extend(
         self,
@@ -163,7 +163,7 @@ class Expand(Operator):
         needed: frozenset[str] | None,
     ) -> Frame:
         expand, steps, far, near = self.expand, self.edge_steps, self.far, self.near
-        if _is_plain(expand, frame.bindings[near], tables):
+        if _is_plain(expand, steps, frame.bindings[near], tables):
             return self._extend_plain(context, frame, tables, allowed[0], keep, needed)
         assert keep is None
         edges = edge_types(expand)
@@ -403,20 +403,32 @@ def walked_edges(context: Context, start: Binding, steps: Sequence[ir.Step]) -> 
             if few and not isinstance(adjacency, Adjacency):
                 return None
             rows = rows_of(start, step.left_type)
-            begin, end = adjacency.whole.ranges(start.numbers.take(rows))
-            degree[rows] += end - begin
+            if len(rows) == len(degree):
+                degree += adjacency.whole.degree.take(start.numbers)
+            else:
+                degree[rows] += adjacency.whole.degree.take(start.numbers.take(rows))
     return degree
 
 
-def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]) -> bool:
-    """Whether one edge type is walked in one direction, between two node types, without an edge variable."""
-    (step, *others) = expand.steps
+def _is_plain(expand: ir.Expand, steps: Sequence[ir.Step], start: Binding, tables: tuple[EntityTable, ...]) -> bool:
+    """Whether one edge type is walked in one direction, between two node types, without an edge variable.
+
+    A clause after an optional block may narrow the types of a variable, so that it has no edges of the block any more.
+
+    Args:
+        expand: the traversal.
+        steps: its steps, in the direction of the walk.
+        start: the nodes to walk from.
+        tables: the tables of the variable that is reached.
+    """
+    (step, *others) = steps
     return (
         not others
         and expand.edge_var is None
         and step.direction is not ir.Direction.BOTH
         and len(tables) == 1
         and len(start.tables) == 1
+        and (start.tables[0].type_name, tables[0].type_name) == (step.left_type, step.right_type)
     )
 
 

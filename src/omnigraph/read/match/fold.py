@@ -108,6 +108,15 @@ def node_values(table: EntityTable, fold: FoldValue, weights: Numbers | Mask | N
     return np.where(allowed, values, empty_value(fold.value, values.dtype))
 
 
+def has_values(table: EntityTable, fold: FoldValue) -> bool:
+    """Whether the folded property is not null for any node, so that its values are as many as the matches."""
+    prop = fold.fold.prop
+    if prop == ID:
+        return True
+    there: Mask = table.column(prop).is_valid().to_numpy(zero_copy_only=False)
+    return bool((there if table.live is None else there | ~table.live).all())
+
+
 def empty_value(value: Folded, kind: np.dtype[Any]) -> Any:
     """The result for a node without values: 0, or a number that no other number of this type is beyond."""
     if value.adds:

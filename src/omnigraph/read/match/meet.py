@@ -48,7 +48,7 @@ class Meet(Operator):
     Rows without such a path are removed.
 
     Attributes:
-        walk: the traversal from a bound variable to the eliminated variable.
+        walk: the traversal from a bound variable to the eliminated variable. It evaluates the conditions on both.
         end: the traversal from the eliminated variable to another bound variable.
     """
 
@@ -77,7 +77,7 @@ class Meet(Operator):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({self.walk.near, self.end.far})
+        return self.walk.needs | {self.end.far}
 
     def is_local(self, candidates: Candidates) -> bool:
         return self.walk.is_local(candidates)

@@ -29,8 +29,11 @@ def narrow(leaves: Sequence[Leaf], rest: QueryBlock, candidates: Candidates, con
         candidates: the candidates of all variables.
         context: the state of the running read: snapshot, parameters and budget.
     """
-    counted = [leaf.expand for leaf in leaves if leaf.expand is not None]
-    todo = list(_walks((*counted, *rest.block.expands), candidates, context))
+    expands = (*(leaf.expand for leaf in leaves if leaf.expand is not None), *rest.block.expands)
+    walked = frozenset(map(id, expands))
+    if candidates.narrowed_along == (walked, candidates.changes):
+        return
+    todo = list(_walks(expands, candidates, context))
     while chosen := _next(todo, candidates):
         todo.remove(chosen)
         (adjacency,) = adjacencies(context, chosen.step)
@@ -46,6 +49,7 @@ def narrow(leaves: Sequence[Leaf], rest: QueryBlock, candidates: Candidates, con
         candidates.narrow_to(chosen.far, distinct_numbers(adjacency.far(places), slots))
         candidates.note_edges(chosen.expand, len(places))
         candidates.narrowed[chosen.key] = len(nodes)
+    candidates.narrowed_along = (walked, candidates.changes)
 
 
 @dataclass(frozen=True, slots=True)

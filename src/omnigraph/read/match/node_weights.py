@@ -22,6 +22,7 @@ from omnigraph.read.match.fold import (
     FoldValue,
     check_sums,
     empty_value,
+    has_values,
     multiplied,
     node_values,
 )
@@ -219,6 +220,10 @@ class NodeWeights:
         found = {}
         for each, numbers in folds.items():
             assert edges is not None
+            is_own_count = each.value is Folded.COUNT and each.fold.var == name
+            if is_own_count and has_values(self._candidates.tables(name)[0], each):
+                found[each] = arriving
+                continue
             if each.value.adds:
                 check_sums(numbers, edges.size)
             empty = empty_value(each.value, numbers.dtype)

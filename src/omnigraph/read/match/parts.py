@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import pairwise
-from threading import Event
 
 import numpy as np
 
+from omnigraph.read.budget.allocator import keep_freed_memory
 from omnigraph.read.budget.budget import Spending, query_threads
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.rows.frame import Frame, concat_frames
@@ -88,6 +88,7 @@ def run_parts(run: Run, frame: Frame, bounds: Sequence[int], budget: Spending, *
         budget: the limits of the read. The results count as memory in use until all parts are done.
         parallel: whether threads may be used.
     """
+    keep_freed_memory()
     kept: list[int] = []
 
     def run_part(part: tuple[int, int]) -> Frame:
@@ -114,15 +115,16 @@ def run_parts(run: Run, frame: Frame, bounds: Sequence[int], budget: Spending, *
 def _in_threads(
     run: Callable[[tuple[int, int]], Frame], parts: Sequence[tuple[int, int]], threads: int, budget: Spending
 ) -> Iterator[Frame]:
-    failed = Event()
+    is_over = False
 
-    def run_unless_failed(part: tuple[int, int]) -> Frame | None:
-        if failed.is_set():
+    def run_unless_over(part: tuple[int, int]) -> Frame | None:
+        nonlocal is_over
+        if is_over:
             return None
         try:
             return run(part)
         except BaseException:
-            failed.set()
+            is_over = True
             raise
         finally:
             budget.forget_thread()
@@ -132,7 +134,7 @@ def _in_threads(
             tasks: list[Future[Frame | None]] = []
             try:
                 for part in parts:
-                    tasks.append(pool.submit(copy_context().run, run_unless_failed, part))
+                    tasks.append(pool.submit(copy_context().run, run_unless_over, part))
                 for task in tasks:
                     found = task.result()
                     if found is not None:
@@ -142,6 +144,6 @@ def _in_threads(
                 budget.stopping = True
                 raise
             finally:
-                failed.set()
+                is_over = True
     finally:
         budget.stopping = False

@@ -13,10 +13,11 @@ from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
 from omnigraph.read.budget.budget import Spending, checkpoint
 from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
 from omnigraph.read.columns.sorting import groups_of, in_order, order_of
-from omnigraph.read.columns.stoppable import changes, gather
+from omnigraph.read.columns.stoppable import array_chunks, changes, gather, join_arrays, scatter
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.both_ways import Between, BothWays
 from omnigraph.read.match.hops import Walk
@@ -95,12 +96,12 @@ def _joined(parts: Sequence[Found]) -> Found:
     if len(parts) == 1:
         return parts[0]
     return Found(
-        np.concatenate([_NONE, *(part.start for part in parts)]),
-        np.concatenate([_NONE, *(part.node for part in parts)]),
-        np.concatenate([_NONE, *(part.nodes for part in parts)]),
-        _firsts(np.concatenate([_NONE, *(np.diff(part.node_first) for part in parts)])),
-        np.concatenate([_NONE, *(part.edges for part in parts)]),
-        _firsts(np.concatenate([_NONE, *(np.diff(part.edge_first) for part in parts)])),
+        join_arrays([_NONE, *(part.start for part in parts)]),
+        join_arrays([_NONE, *(part.node for part in parts)]),
+        join_arrays([_NONE, *(part.nodes for part in parts)]),
+        _firsts(join_arrays([_NONE, *(np.diff(part.node_first) for part in parts)])),
+        join_arrays([_NONE, *(part.edges for part in parts)]),
+        _firsts(join_arrays([_NONE, *(np.diff(part.edge_first) for part in parts)])),
     )
 
 
@@ -151,7 +152,7 @@ class PathSearch:
             with budget.keeping(), _everywhere(self._walk, starts[group], budget) as scope:
                 found = self._run(index, starts[group], scope)
             budget.keep(found.nodes.nbytes + found.edges.nbytes)
-            yield replace(found, start=group[found.start])
+            yield replace(found, start=gather(group, found.start))
             first += count
             count = max(1, min(count * MAX_GROWTH, count * LAYER_EDGES // max(scope.most_edges, 1)))
 
@@ -253,12 +254,10 @@ class PathSearch:
         return ranks(self.edge_binding(edges).values("id"))
 
     def node_binding(self, numbers: Numbers) -> Binding:
-        type_index = np.searchsorted(self._walk.numbering.begins, numbers, "right") - 1
-        return Binding(self._node_tables, numbers - self._walk.numbering.begins[type_index], type_index)
+        return _binding(self._node_tables, self._walk.numbering.begins, numbers)
 
     def edge_binding(self, numbers: Numbers) -> Binding:
-        type_index = np.searchsorted(self._walk.edge_begins, numbers, "right") - 1
-        return Binding(self._edge_tables, numbers - self._walk.edge_begins[type_index], type_index)
+        return _binding(self._edge_tables, self._walk.edge_begins, numbers)
 
     def _paths(self, layers: list[_Layer], kept: list[tuple[int, _Layer]]) -> Found:
         """Assemble the nodes and edges of all paths, from the last node of each path back to its start.
@@ -267,30 +266,48 @@ class PathSearch:
             layers: the paths of each length, from 0.
             kept: lengths and paths that are in the result, in ascending order of length.
         """
-        nothing = [np.array([], np.int64)]
-        start = np.concatenate([*nothing, *(layer.start for _, layer in kept)])
-        lengths = np.concatenate([*nothing, *(np.full(len(layer.node), distance) for distance, layer in kept)])
+        start = join_arrays([_NONE, *(layer.start for _, layer in kept)])
+        lengths = join_arrays([_NONE, *(np.full(len(layer.node), distance) for distance, layer in kept)])
         size = int(lengths.sum()) + len(lengths)
         self._context.budget.need(2 * size * _NUMBER)
         node_first, edge_first = _firsts(lengths + 1), _firsts(lengths)
         nodes, edges = np.empty(node_first[-1], np.int64), np.empty(edge_first[-1], np.int64)
-        node = np.concatenate([*nothing, *(layer.node for _, layer in kept)])
-        nodes[node_first[1:] - 1] = node
-        edges[edge_first[1:] - 1] = np.concatenate([*nothing, *(layer.edge for _, layer in kept)])
-        place = np.concatenate([*nothing, *(layer.parent for _, layer in kept)])
+        node = join_arrays([_NONE, *(layer.node for _, layer in kept)])
+        scatter(nodes, node_first[1:] - 1, node)
+        scatter(edges, edge_first[1:] - 1, join_arrays([_NONE, *(layer.edge for _, layer in kept)]))
+        place = join_arrays([_NONE, *(layer.parent for _, layer in kept)])
         for step in range(int(lengths.max(initial=0)) - 1, -1, -1):
-            checkpoint()
             # Paths are in ascending order of length, so those with more than `step` edges are at the end.
-            longer = int(np.searchsorted(lengths, step, "right"))
-            layer, at = layers[step], place[longer:]
-            nodes[node_first[longer:-1] + step] = layer.node[at]
-            if step:
-                edges[edge_first[longer:-1] + step - 1] = layer.edge[at]
-                place[longer:] = layer.parent[at]
+            longer, layer = int(np.searchsorted(lengths, step, "right")), layers[step]
+            for first, last in array_chunks(len(place) - longer):
+                some = slice(longer + first, longer + last)
+                at = place[some]
+                nodes[node_first[some] + step] = layer.node.take(at)
+                if step:
+                    edges[edge_first[some] + step - 1] = layer.edge.take(at)
+                    place[some] = layer.parent.take(at)
         return Found(start, node, nodes, node_first, edges, edge_first)
 
     def path(self, found: Found) -> Path:
         return Path(self.node_binding(found.nodes), found.node_first, self.edge_binding(found.edges), found.edge_first)
+
+
+def _binding(tables: tuple[EntityTable, ...], begins: Numbers, numbers: Numbers) -> Binding:
+    """The entities with the given numbers, which count the entities of all tables.
+
+    Args:
+        tables: the tables.
+        begins: the first number of each table, and then the end of the last one.
+        numbers: the numbers.
+    """
+    if len(tables) == 1:
+        return Binding(tables, numbers)
+    type_index, own = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+    for first, last in array_chunks(len(numbers)):
+        some = numbers[first:last]
+        type_index[first:last] = np.searchsorted(begins, some, "right") - 1
+        np.subtract(some, begins.take(type_index[first:last]), out=own[first:last])
+    return Binding(tables, own, type_index)
 
 
 def _firsts(lengths: Numbers) -> Numbers:

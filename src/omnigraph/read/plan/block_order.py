@@ -53,6 +53,8 @@ class BlockOrder:
                 rows = estimates.after(step, rows)
             elif step.negated:
                 rows *= _ANTI_JOIN_SELECTIVITY
+            else:
+                rows = estimates.left_join(step.block.block, rows)
             found.append(rows)
         return tuple(found)
 
@@ -95,10 +97,16 @@ class _BlockOrdering:
         weighted: frozenset[str],
     ) -> None:
         self._weighted = weighted
-        self._needed = None if needed is None else needed.union(*(inner.block.outer for inner in block.inner_blocks))
+        values, tested = _conditions_on_values(block)
+        inner = (*block.optionals, *block.negations, *(v.block for v in block.values if v.name not in tested))
+        self._values = values
+        self._needed = None if needed is None else needed.union(*(each.block.outer for each in inner))
         self._block = block
         self._expands = list(block.block.expands)
-        self._conditions = [(place, c.variables) for place, c in enumerate(block.join_conditions)]
+        names = {value.name for value in block.values}
+        conditions = enumerate(block.join_conditions)
+        self._conditions = [(place, c.variables) for place, c in conditions if not c.variables & names]
+        self._searches = frozenset(place for place, c in enumerate(block.join_conditions) if c.is_search)
         self._estimates = Estimates(statistics)
         self._bound = set(bound)
         self._rows = rows
@@ -112,15 +120,16 @@ class _BlockOrdering:
         yield from self._bind(self._before_optionals())
         for optional in self._block.optionals:
             yield from self._bind([name for name in optional.block.outer if name in nodes])
-            self._cost += self._estimates.block(optional.block, self._rows)
+            self._cost += self._estimates.block(optional.block, self._rows)[0]
+            self._rows = self._estimates.left_join(optional.block, self._rows)
             yield BlockJoin(optional, negated=False)
             self._bound |= optional.introduced
         yield from self._bind(list(nodes))
         for negation in self._block.negations:
-            self._cost += self._estimates.block(negation.block, self._rows)
+            self._cost += self._estimates.block(negation.block, self._rows)[0]
             self._rows *= _ANTI_JOIN_SELECTIVITY
             yield BlockJoin(negation, negated=True)
-        self._cost += sum(self._estimates.block(value.block.block, self._rows) for value in self._block.values)
+        self._cost += sum(self._estimates.block(value.block.block, self._rows)[0] for value in self._block.values)
 
     def _before_optionals(self) -> list[str]:
         """Variables of this block that are not connected with a variable of an optional block by a chain of edges.
@@ -141,14 +150,22 @@ class _BlockOrdering:
         wanted = [name for name in nodes if name in reached and name not in self._bound]
         needed = self._needed_after(expands)
         search = JoinOrderSearch(
-            wanted, expands, self._conditions, frozenset(self._bound), self._estimates, needed, self._weighted
+            wanted,
+            expands,
+            self._conditions,
+            frozenset(self._bound),
+            self._estimates,
+            needed,
+            self._weighted,
+            self._searches,
+            self._values,
         )
         best = search.best(self._rows)
         self._rows, self._cost = best.rows, self._cost + best.cost
         self._expands = [e for e in self._expands if not any(e is walked for walked in expands)]
         yield from best.moves
         self._bound |= {*wanted, *(name for e in expands for name in bound_by_expand(e))}
-        evaluated = {move.condition for move in best.moves}
+        evaluated = {place for move in best.moves for place in (move.condition, *move.early)}
         self._conditions = [(place, names_) for place, names_ in self._conditions if place not in evaluated]
 
     def _needed_after(self, expands: Sequence[ir.Expand]) -> frozenset[str] | None:
@@ -157,6 +174,18 @@ class _BlockOrdering:
             return None
         others = (e for e in self._expands if not any(e is walked for walked in expands))
         return self._needed.union(*((e.left, e.right) for e in others))
+
+
+def _conditions_on_values(block: QueryBlock) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
+    """The variables that each condition on results of inner blocks needs, and the names of these results."""
+    outer = {value.name: frozenset(value.block.block.outer) for value in block.values}
+    found, tested = [], set[str]()
+    for condition in block.join_conditions:
+        names = condition.variables & outer.keys()
+        if names:
+            found.append((condition.variables - names).union(*(outer[name] for name in names)))
+            tested |= names
+    return tuple(found), frozenset(tested)
 
 
 def _connected(names: set[str], expands: Sequence[ir.Expand]) -> set[str]:

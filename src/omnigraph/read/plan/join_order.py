@@ -1,13 +1,15 @@
 """Join order: the order in which variables are bound and edges are walked. Every order gives the same rows.
 
-A state is the set of variables that are bound so far and the set of edges that are walked so far. The estimated number
-of rows in a state does not depend on the order that leads to it. It is the product of the cardinalities of the bound
-variables, the selectivities of the walked edges and the selectivities of the evaluated conditions. So the search is
-dynamic programming over states: the cheapest order for a state extends the cheapest order for an earlier
-state by one step. With up to eight variables the search is exhaustive; with more, it is a beam search.
+A state is the set of variables that are bound so far, the set of edges that are walked so far, and the variable whose
+nodes the rows still are in order, if there is one. The estimated number of rows in a state does not depend on the order
+that leads to it. It is the product of the cardinalities of the bound variables, the selectivities of the walked edges
+and the selectivities of the evaluated conditions. So the search is dynamic programming over states: the cheapest order
+for a state extends the cheapest order for an earlier state by one step. With up to eight variables the search is
+exhaustive; with more, it is a beam search.
 """
 
 # See docs/decisions/0086-a-plan-depends-on-statistics.md
+# See docs/decisions/0282-walks-in-node-order-cost-less.md
 
 from __future__ import annotations
 
@@ -44,6 +46,15 @@ _COLUMN_TEST_COST_EDGES = 0.5
 MEET_COST_EDGES = 6.0
 """Cost of counting a path of two edges, or of looking up the number of paths of a row (see `Meet`)."""
 
+IN_ORDER_WALK_COST_EDGES = 0.6
+"""Cost of walking an edge if the rows are all nodes of a type in order: then their edges are adjacent in memory."""
+
+MIN_COST_PER_STATE_EDGES = 50_000.0
+"""A second search is made if the order costs more than this per state of the first. A state takes about 30 µs."""
+
+_CONDITION_SELECTIVITY = 1 / 3
+"""Estimated selectivity of a condition of an inner block."""
+
 LATE_TEST_COST_EDGES = 4.0
 """Cost per node of evaluating conditions only on reached nodes. The unit is the cost of walking one edge."""
 
@@ -61,8 +72,10 @@ class Move:
         late: whether the conditions on the reached variable are evaluated only on the nodes that are reached.
         end: the traversal from the variable that `expand` reaches to another bound variable, if the variable between
             them is eliminated (see `Meet`); else None.
+        early: with `end`, the join conditions on the eliminated variable and the one that it is reached from.
         skew: factor by which more edges are walked than with even degrees, because nodes with many edges of earlier
             steps also have many edges of this step.
+        in_order: whether the rows are all nodes of the type that `expand` is walked from, in order.
     """
 
     scan: str | None = None
@@ -72,7 +85,9 @@ class Move:
     closing: bool = False
     late: bool = False
     end: ir.Expand | None = None
+    early: tuple[int, ...] = ()
     skew: float = 1.0
+    in_order: bool = False
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -172,16 +187,30 @@ class Estimates:
             total += nodes if known is None else known
         return min(total, nodes)
 
-    def block(self, block: ir.Block, rows: float) -> float:
-        """Estimated cost of an inner block, for a number of input rows."""
-        cost, inside = OPERATOR_COST_ROWS, rows
-        for expand in block.expands:
-            nodes = self._statistics.nodes
-            total = sum(nodes[name] for name in dict.fromkeys(step.left_type for step in expand.steps))
-            degree = self._edges(expand) / max(total, 1)
+    def block(self, block: ir.Block, rows: float) -> tuple[float, float]:
+        """Estimated cost and number of output rows of an inner block, for a number of input rows.
+
+        The edges are walked from the variables of the outer block.
+        """
+        nodes, known = self._statistics.nodes, {*block.outer}
+        cost, inside, expands = OPERATOR_COST_ROWS, rows, list(block.expands)
+        while expands:
+            expand = next((e for e in expands if e.left in known or e.right in known), expands[0])
+            expands.remove(expand)
+            left = sum(nodes[name] for name in dict.fromkeys(step.left_type for step in expand.steps))
+            right = sum(nodes[name] for name in dict.fromkeys(step.right_type for step in expand.steps))
+            forward = expand.left in known
+            degree = self._edges(expand) / max(left if forward else right, 1)
             cost += inside * degree
-            inside *= max(degree, 1.0)
-        return cost + sum(self.block(inner, inside) for inner in (*block.optionals, *block.negations))
+            inside *= min(degree / max(right, 1), 1.0) if forward and expand.right in known else max(degree, 1.0)
+            known |= {expand.left, expand.right}
+        for inner in (*block.optionals, *block.negations):
+            cost += self.block(inner, inside)[0]
+        return cost, inside * _CONDITION_SELECTIVITY ** len(block.filters)
+
+    def left_join(self, block: ir.Block, rows: float) -> float:
+        """Estimated number of rows after a left join with an inner block."""
+        return max(rows, self.block(block, rows)[1])
 
     def condition(self, place: int) -> float:
         """Selectivity of a join condition, by its index in the block."""
@@ -198,7 +227,8 @@ class Estimates:
         if move.closing:
             return rows * min(1.0, joined)
         if move.end is not None:
-            return rows * min(1.0, joined * self.held(move.ends[1]).size * self.joined(move.end) * move.skew)
+            paths = joined * self.held(move.ends[1]).size * self.joined(move.end) * move.skew
+            return rows * min(1.0, paths * self._early_share(move))
         left, right = self._ends(move.expand)
         return rows * joined * (right if move.forward else left).size * move.skew
 
@@ -219,6 +249,23 @@ class Estimates:
         degrees = None if side is None else self._statistics.edges[side.edge]
         return degrees is not None and 1 in (degrees.most_out, degrees.most_in)
 
+    def keeps_rows(self, move: Move) -> bool:
+        """Whether a step keeps about one row for each row, because each node has at most one edge of a traversal."""
+        if move.expand is None or move.closing or move.end is not None:
+            return False
+        near, far = move.ends
+        side = side_at(move.expand, near)
+        degrees = None if side is None else self._statistics.edges[side.edge]
+        if degrees is None or self.is_restricted(far):
+            return False
+        assert side is not None
+        return (degrees.most_in if side.inward else degrees.most_out) == 1
+
+    def is_restricted(self, name: str) -> bool:
+        """Whether some nodes of a variable of the block are not candidates."""
+        found = self._statistics.variables.get(name)
+        return found is None or found.size < found.total
+
     def cost(self, move: Move, rows: float, first: bool) -> float:
         """Estimated cost of a step of a join order. The unit is the cost of walking one edge.
 
@@ -238,6 +285,8 @@ class Estimates:
         if move.end is not None:
             return self._meet_cost(move, rows)
         walked = rows * self.walked(move.expand, forward=move.forward) * move.skew
+        if move.in_order:
+            walked *= IN_ORDER_WALK_COST_EDGES
         if move.closing:
             test = _COLUMN_TEST_COST_EDGES if self._is_column(move.expand) else _EDGE_TEST_COST_EDGES
             return OPERATOR_COST_ROWS + (test * rows if move.expand.hops is None else walked + after)
@@ -260,8 +309,12 @@ class Estimates:
         trying = 0.0
         if not held.counted:
             trying = self._late_cost(move.expand, walked) if move.late else _SCAN_TEST_COST_EDGES * held.total
-        paths = reached * self.walked(move.end, forward=move.end.left == middle) * move.skew
+        kept = reached * self._early_share(move)
+        paths = kept * self.walked(move.end, forward=move.end.left == middle) * move.skew
         return OPERATOR_COST_ROWS + walked + reached + trying + MEET_COST_EDGES * (paths + rows)
+
+    def _early_share(self, move: Move) -> float:
+        return prod(map(self.condition, move.early))
 
     def _late_cost(self, expand: ir.Expand, walked: float) -> float:
         return LATE_TEST_COST_EDGES * walked
@@ -285,6 +338,9 @@ class JoinOrderSearch:
         estimates: the cost model.
         needed: the variables that are needed after the last step, if duplicate rows may be merged; else None.
         weighted: variables whose nodes have weights, which are multiplied when the variable is bound.
+        searches: the conditions that are text searches. They are not evaluated while edges are walked.
+        values: for each condition on the result of an inner block, the variables that it needs. It is evaluated by
+            other steps, as soon as they are bound.
     """
 
     def __init__(
@@ -296,33 +352,52 @@ class JoinOrderSearch:
         estimates: Estimates,
         needed: frozenset[str] | None = None,
         weighted: frozenset[str] = frozenset(),
+        searches: frozenset[int] = frozenset(),
+        values: Sequence[frozenset[str]] = (),
     ) -> None:
         self._needed = needed
+        self._values = values
         self._names = names
         self._expands = expands
         self._conditions = conditions
         self._before = bound
         self._estimates = estimates
-        self._between = {} if needed is None or bound else self._eliminable(needed | weighted)
+        self._between = {} if needed is None or bound else dict(self._eliminable(needed | weighted, searches))
+        self._starts = frozenset[str]()
 
-    def _eliminable(self, needed: frozenset[str]) -> dict[str, tuple[int, int]]:
-        """For each variable that `Meet` can eliminate, the indices of its two traversals."""
-        found: dict[str, tuple[int, int]] = {}
+    def _eliminable(self, needed: frozenset[str], searches: frozenset[int]) -> Iterator[tuple[str, _Between]]:
+        """The variables that `Meet` can eliminate: they have two traversals, and conditions with one variable."""
         for name in self._names:
             mine = [place for place, e in enumerate(self._expands) if name in (e.left, e.right)]
-            used = name in needed or any(name in names for _, names in self._conditions)
-            if len(mine) == 2 and not used and can_meet(*(self._expands[place] for place in mine)):
-                found[name] = (mine[0], mine[1])
-        return found
+            used = name in needed or any(name in names for names in self._values)
+            if used or len(mine) != 2 or not can_meet(*(self._expands[place] for place in mine)):
+                continue
+            conditions = [(place, names) for place, names in self._conditions if name in names]
+            places = tuple(place for place, _ in conditions)
+            others = frozenset[str]().union(*(names for _, names in conditions)) - {name}
+            if len(others) <= 1 and searches.isdisjoint(places):
+                yield name, _Between(mine[0], mine[1], places, others)
 
     def best(self, rows: float) -> JoinOrder:
         """The cheapest order for a number of input rows.
 
-        Of several orders with the same cost, the first that was found is returned.
+        Of several orders with the same cost, the first that was found is returned. If it is expensive, and a variable
+        can be eliminated, the cheapest order is searched for each variable that may be bound first: the cheapest way to
+        a state may start at another variable than the one that paths have to be walked from.
         """
+        order, states = self._search(rows)
+        if not self._between or order.cost < MIN_COST_PER_STATE_EDGES * states:
+            return order
+        walked = (self._expands[at] for between in self._between.values() for at in (between.one, between.other))
+        self._starts = frozenset(end for expand in walked for end in (expand.left, expand.right))
+        return min(order, self._search(rows)[0], key=_cost)
+
+    def _search(self, rows: float) -> tuple[JoinOrder, int]:
+        """The cheapest order that the search finds, and the number of states that it looked at."""
         start = self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0))
-        layer, ended = {start[0]: start[1]}, []
+        layer, ended, states = {start[0]: start[1]}, list[JoinOrder](), 0
         while layer:
+            states += len(layer)
             following: dict[_State, JoinOrder] = {}
             for state, order in layer.items():
                 ends = True
@@ -336,7 +411,7 @@ class JoinOrderSearch:
             layer = following
             if len(self._names) > MAX_EXHAUSTIVE_VARIABLES and len(layer) > BEAM_WIDTH:
                 layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:BEAM_WIDTH])
-        return min(ended, key=_cost)
+        return min(ended, key=_cost), states
 
     def all_orders(self, rows: float) -> Iterator[JoinOrder]:
         """All possible orders. Only tests use it."""
@@ -367,35 +442,41 @@ class JoinOrderSearch:
             elif left or (right and expand.hops is None):
                 late = self._estimates.is_late(expand, order.rows, forward=left)
                 walked = (self._expands[earlier] for earlier in state.walked)
-                skew = self._estimates.skew(expand, expand.left if left else expand.right, walked)
-                yield self._after_move(state, order, Move(expand=expand, forward=left, late=late, skew=skew), place)
+                near = expand.left if left else expand.right
+                skew = self._estimates.skew(expand, near, walked)
+                in_order = expand.hops is None and state.in_order == near
+                move = Move(expand=expand, forward=left, late=late, skew=skew, in_order=in_order)
+                yield self._after_move(state, order, move, place)
         for name in self._names:
             if name not in bound:
                 yield self._after_move(state, order, Move(scan=name))
-        for name, places in self._between.items() if order.moves else ():
+        for name, between in self._between.items() if order.moves else ():
             if name not in bound:
-                yield from self._meets(state, order, name, *places)
+                yield from self._meets(state, order, name, between)
 
     def _meets(
-        self, state: _State, order: JoinOrder, name: str, one: int, other: int
+        self, state: _State, order: JoinOrder, name: str, between: _Between
     ) -> Iterator[tuple[_State, JoinOrder]]:
         """Eliminate a variable between two bound variables. Paths are walked from the variable that is bound first.
 
         Rows are grouped by this variable, so that parts of the rows do not walk the same paths (see `parts`).
+        Conditions on both of them are evaluated on the first edges of the paths.
         """
-        for first, last in ((one, other), (other, one)):
+        for first, last in ((between.one, between.other), (between.other, between.one)):
             walk, end = self._expands[first], self._expands[last]
             near = walk.left if walk.right == name else walk.right
             far = end.left if end.right == name else end.right
-            if near != far and near == order.moves[0].scan and far in state.bound:
+            if near != far and near == order.moves[0].scan and far in state.bound and between.variables <= {near}:
                 late = self._estimates.is_late(walk, order.rows, forward=walk.left == near)
                 skew = self._estimates.skew(end, name, (walk,))
-                move = Move(expand=walk, forward=walk.left == near, late=late, end=end, skew=skew)
+                early = between.conditions
+                move = Move(expand=walk, forward=walk.left == near, late=late, end=end, early=early, skew=skew)
                 yield self._after_move(state, order, move, first, last)
 
     def _after_move(self, state: _State, order: JoinOrder, move: Move, *places: int) -> tuple[_State, JoinOrder]:
         after = self._next_state(state, move, *places)
-        return self._merged(*self._reduced(after, self._extended(order, move, first=not state.bound), state))
+        extended = self._extended(order, move, first=not state.bound)
+        return self._merged(*self._reduced(after, extended, state, move.early))
 
     def _merged(self, state: _State, order: JoinOrder) -> tuple[_State, JoinOrder]:
         """Limit the number of rows to the number of different rows of the variables that are still needed."""
@@ -405,7 +486,7 @@ class JoinOrderSearch:
         for place, expand in enumerate(self._expands):
             if place not in state.walked:
                 live |= state.bound & {expand.left, expand.right}
-        for _, names in self._conditions:
+        for names in (*(names for _, names in self._conditions), *self._values):
             if not names <= state.bound:
                 live |= state.bound & names
         if not live < state.bound or not live <= self._estimates.nodes:
@@ -416,22 +497,30 @@ class JoinOrderSearch:
 
     def _next_state(self, state: _State, move: Move, *places: int) -> _State:
         if move.scan is not None:
-            return _State(state.bound | {move.scan}, state.walked)
+            in_order = None if state.bound or self._estimates.is_restricted(move.scan) else move.scan
+            start = move.scan if not state.bound and move.scan in self._starts else state.start
+            return _State(state.bound | {move.scan}, state.walked, in_order, start)
         assert move.expand is not None
         expand = move.expand
-        return _State(state.bound | {expand.left, expand.right, *bound_by_expand(expand)}, state.walked.union(places))
+        bound = state.bound | {expand.left, expand.right, *bound_by_expand(expand)}
+        in_order = state.in_order if state.in_order and self._estimates.keeps_rows(move) else None
+        return _State(bound, state.walked.union(places), in_order, state.start)
 
     def _extended(self, order: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
         cost = self._estimates.cost(move, order.rows, first)
         return JoinOrder((*order.moves, move), self._estimates.after(move, order.rows), order.cost + cost)
 
-    def _reduced(self, state: _State, order: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
+    def _reduced(
+        self, state: _State, order: JoinOrder, before: _State | None = None, evaluated: Sequence[int] = ()
+    ) -> tuple[_State, JoinOrder]:
         """Add all steps that only remove rows: evaluate conditions, and test single hops between bound variables."""
         tried = before
         while True:
             for place, names in self._conditions:
-                if names <= state.bound and not (tried is not None and names <= tried.bound):
+                is_known = tried is not None and names <= tried.bound
+                if names <= state.bound and not is_known and place not in evaluated:
                     order = self._extended(order, Move(condition=place))
+                    state = _State(state.bound, state.walked, start=state.start)
             tried = state
             closing = [
                 (place, expand)
@@ -449,9 +538,37 @@ class JoinOrderSearch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Between:
+    """A variable that `Meet` can eliminate.
+
+    Attributes:
+        one: one of its two traversals, as an index.
+        other: the other traversal.
+        conditions: the join conditions on the variable, as indices.
+        variables: the other variables of these conditions, at most one.
+    """
+
+    one: int
+    other: int
+    conditions: tuple[int, ...]
+    variables: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class _State:
+    """A state of the search.
+
+    Attributes:
+        bound: the variables that are bound.
+        walked: the edges that are walked, as indices.
+        in_order: the variable of which the rows are all nodes in order; None if there is none.
+        start: the variable that was bound first, if states are told apart by it; else None.
+    """
+
     bound: frozenset[str]
     walked: frozenset[int]
+    in_order: str | None = None
+    start: str | None = None
 
 
 def _cost(order: JoinOrder) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
@@ -91,6 +91,23 @@ def _folds(
     return tuple(found) if all(can_fold(tables[0], fold) for fold in found) else ()
 
 
+def ends_of_folds(leaves: Sequence[Leaf], names: Iterable[str]) -> frozenset[str]:
+    """Counted variables that have to be in the rows, because folded values that arrive at them go no further.
+
+    Args:
+        leaves: the counted variables.
+        names: variables at which folded values of optional blocks arrive.
+    """
+    by_name, found = {leaf.name: leaf for leaf in leaves}, set[str]()
+    for name in names:
+        while (leaf := by_name.get(name)) is not None:
+            if leaf.onto is None or leaf.expand is None or leaf.expand.hops is not None:
+                found.add(name)
+                break
+            name = leaf.onto
+    return frozenset(found)
+
+
 def _arrives(name: str, leaves: Mapping[str, Leaf]) -> bool:
     """Whether the values of a variable reach a variable of the rows along edges of one hop each."""
     while name in leaves:
@@ -159,13 +176,21 @@ def _remaining_fractions(block: QueryBlock, candidates: Candidates, context: Con
     """For each variable, the estimated fraction of its nodes that have edges to candidates of the other variables."""
     known = {name: cardinality(candidates, name, context) for name in block.nodes}
     sizes = {name: found.size for name, found in known.items()}
-    expands = block.block.expands
-    for _ in expands:
-        for expand in expands:
-            if expand.hops is None and expand.left in known and expand.right in known:
-                edges = sum(context.tables.edges(step.edge).count for step in expand.steps)
-                for near, far in ((expand.left, expand.right), (expand.right, expand.left)):
-                    sizes[far] = min(sizes[far], sizes[near] * edges / max(known[near].total, 1))
+    walks: list[tuple[str, str, float]] = []
+    for expand in block.block.expands:
+        left, right = expand.left, expand.right
+        if expand.hops is None and left in known and right in known:
+            edges = sum(context.tables.edges(step.edge).count for step in expand.steps)
+            walks.append((left, right, edges / max(known[left].total, 1)))
+            walks.append((right, left, edges / max(known[right].total, 1)))
+    for _ in block.block.expands:
+        changed = False
+        for near, far, degree in walks:
+            reached = sizes[near] * degree
+            if reached < sizes[far]:
+                sizes[far], changed = reached, True
+        if not changed:
+            break
     return {name: sizes[name] / max(found.total, 1) for name, found in known.items()}
 
 

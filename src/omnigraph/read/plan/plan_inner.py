@@ -12,6 +12,7 @@ from itertools import count
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.node_weights import Leaf
@@ -100,9 +101,23 @@ def _of_one_variable(block: QueryBlock, blocks: Sequence[QueryBlock], first: int
     for place, inner in enumerate(blocks):
         outer = inner.block.outer
         node = block.nodes.get(outer[0]) if len(outer) == 1 else None
-        if node is not None and len(node.types) == 1:
+        if node is not None and len(node.types) == 1 and _fits(inner.block, node):
             own = replace(inner.block, nodes=(node, *inner.block.nodes), outer=())
             yield InnerBlock(place, node.name, QueryBlock.of(own, count(first + inner.number * _NUMBERS_PER_BLOCK)))
+
+
+def _fits(block: ir.Block, node: ir.NodeVar) -> bool:
+    """Whether each traversal of an inner block may walk from or to the node type of a variable of the outer block.
+
+    It may not if a clause after an optional block narrows the types of the variable.
+    """
+    return all(
+        (expand.left != node.name or step.left_type in node.types)
+        and (expand.right != node.name or step.right_type in node.types)
+        for expand in walk(block)
+        if isinstance(expand, ir.Expand)
+        for step in expand.steps
+    )
 
 
 def inner_leaves(inner: InnerBlock, candidates: Candidates, context: Context) -> tuple[tuple[Leaf, ...], float] | None:

@@ -35,7 +35,7 @@ from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_candidates import InnerBlocks
 from omnigraph.read.plan.plan_conditions import with_early_conditions
-from omnigraph.read.plan.plan_count import count_leaves, folded_leaves, inner_folds, without_leaves
+from omnigraph.read.plan.plan_count import count_leaves, ends_of_folds, folded_leaves, inner_folds, without_leaves
 from omnigraph.read.plan.plan_inner import (
     optionals_of_one_variable,
 )
@@ -154,12 +154,18 @@ class Planner:
             return count
         block, optionals, inner = self._without_counted_optionals({} if query.ignores_duplicates else properties)
         needed = query.result_variables - inner
-        leaves, folds = folded_leaves(block, needed, properties, self.match.candidates(block), self._context)
-        if not folds and not inner:
-            return count
-        if not folds:
-            required = block.joined_variables | needed
-            leaves = count_leaves(block, required, self.match.candidates(block), self._context)
+        candidates = self.match.candidates(block)
+        arriving = frozenset(each.name for each in optionals if each.count.folds)
+        while True:
+            leaves, folds = folded_leaves(block, needed, properties, candidates, self._context)
+            if not folds and not inner:
+                return count
+            if not folds:
+                leaves = count_leaves(block, block.joined_variables | needed, candidates, self._context)
+            stops = ends_of_folds(leaves, arriving)
+            if not stops:
+                break
+            needed |= stops
         needed -= {fold.var for fold in folds}
         # The values are looked up in the output rows, for the nodes at which they arrive.
         ends = {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
@@ -460,5 +466,6 @@ def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
         return Reach(move.expand, closing=move.closing, late=move.late)
     if move.closing:
         return Membership(move.expand)
-    walk = Expand(move.expand, forward=move.forward, late=move.late)
+    early = tuple(block.join_conditions[place] for place in move.early)
+    walk = Expand(move.expand, forward=move.forward, late=move.late, early=early)
     return walk if move.end is None else Meet(walk, Expand(move.end, forward=move.end.left == walk.far))

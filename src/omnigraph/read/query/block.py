@@ -189,13 +189,17 @@ class QueryBlock:
         return replace(self, block=block, _join_orders={}, _reduced={}, _derived={})
 
     def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
-        """A reduced copy of the block, without the given variables and traversals. Copies are cached by variables."""
+        """A reduced copy of the block, without the given variables, their conditions and the given traversals.
+
+        No other variable is in a condition with a removed one. Copies are cached by variables.
+        """
         key = tuple(names)
         if key not in self._reduced:
             rest = replace(
                 self.block,
                 nodes=tuple(node for node in self.block.nodes if node.name not in key),
                 expands=tuple(e for e in self.block.expands if not any(e is removed for removed in expands)),
+                filters=tuple(c.expr for c in self.conditions if c.variables.isdisjoint(key)),
             )
             self._reduced[key] = replace(self, block=rest, _join_orders={}, _reduced={}, _derived={})
         return self._reduced[key]

@@ -1,9 +1,9 @@
-"""Convert a result to a networkx graph: the nodes whose ids it contains, and the matched edges between these nodes."""
+"""The nodes whose ids a result contains, and the matched edges between these nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from omnigraph.dataclass import dataclass
@@ -12,6 +12,41 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog
 
 Row = Mapping[str, Any]
+NodeKey = tuple[str, str]
+"""The type and the id of a node."""
+EdgeKey = tuple[str, str | None]
+"""The type and the id of an edge; without an id, the id is None."""
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """Nodes and edges with their properties, in the order in which they were found.
+
+    Attributes:
+        nodes: the properties of each node.
+        edges: the properties of each edge, by source, target and key. Both ends are among the nodes.
+        is_complete: whether no row was left out.
+    """
+
+    nodes: dict[NodeKey, Values]
+    edges: dict[tuple[NodeKey, NodeKey, EdgeKey], Values]
+    is_complete: bool = True
+
+    def add_node(self, key: NodeKey, values: Values) -> None:
+        self.nodes.setdefault(key, {}).update(values)
+
+    def add_edge(self, source: NodeKey, target: NodeKey, key: EdgeKey, values: Values) -> None:
+        self.add_node(source, {})
+        self.add_node(target, {})
+        self.edges.setdefault((source, target, key), {}).update(values)
+
+    def update(self, other: Entities) -> None:
+        """Add the nodes and edges of other rows."""
+        for node, values in other.nodes.items():
+            self.add_node(node, values)
+        for (source, target, key), values in other.edges.items():
+            self.add_edge(source, target, key, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +93,38 @@ class Network:
     read: ir.Read
     catalog: Catalog
 
-    def draw(self, rows: Iterator[Row]) -> Any:
-        """Convert rows to a `networkx.MultiDiGraph`.
+    def entities(self, rows: Iterator[Row], limit: int | None = None) -> Entities:
+        """Collect the nodes and edges of rows.
+
+        Args:
+            rows: the rows.
+            limit: the maximum number of nodes. The first row that exceeds it and later rows are left out.
 
         Raises:
             InputError: no column has node ids, or the type of a node or edge is unknown.
         """
-        import networkx as nx
-
         nodes = [node for node in self._described(_visible_nodes(self.read)) if ir.Role.ID in node.columns]
         by_name = {node.var: node for node in nodes}
         links = [link for link in self._links(by_name) if link.is_known]
         if not nodes and not links:
             raise InputError(
-                "the result has no column with node ids, so it cannot be converted to a networkx graph",
+                "the result has no column with node ids, so it has no nodes and edges",
                 hint="return ids of nodes, as in: return { $a.id as a, $b.id as b }",
             )
-        drawn = nx.MultiDiGraph()
+        found = Entities({}, {})
         for row in rows:
+            of_row = found if limit is None else Entities({}, {})
             for node in nodes:
                 key = _node(node, row)
                 if key is not None:
-                    drawn.add_node(key, **node.attributes(row))
+                    of_row.add_node(key, node.attributes(row))
             for link in links:
-                link.draw(row, drawn)
-        return drawn
+                link.add_to(of_row, row)
+            if limit is not None:
+                if len(found.nodes | of_row.nodes) > limit:
+                    return replace(found, is_complete=False)
+                found.update(of_row)
+        return found
 
     def _described(self, variables: Mapping[str, tuple[str, ...]]) -> Iterator[_Entity]:
         """The result columns of each given variable."""
@@ -127,7 +169,7 @@ class _Link:
     def _has_ends(self) -> bool:
         return self.edge is not None and {ir.Role.FROM, ir.Role.TO} <= self.edge.columns.keys()
 
-    def draw(self, row: Row, drawn: Any) -> None:
+    def add_to(self, found: Entities, row: Row) -> None:
         if self._has_ends:
             source, target = self._ends(row)
         else:
@@ -141,11 +183,11 @@ class _Link:
         edge = self.edge
         types = tuple(dict.fromkeys(step.edge for step in self.expand.steps))
         if edge is None:
-            drawn.add_edge(source, target, key=("|".join(types), None))
+            found.add_edge(source, target, ("|".join(types), None), {})
             return
         id_column = edge.columns.get(ir.Role.ID)
         key = (edge.type_name(row), None if id_column is None else row[id_column])
-        drawn.add_edge(source, target, key=key, **edge.attributes(row))
+        found.add_edge(source, target, key, edge.attributes(row))
 
     def _ends(self, row: Row) -> tuple[tuple[str, str] | None, tuple[str, str] | None]:
         assert self.edge is not None

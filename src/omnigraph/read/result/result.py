@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
 
+from omnigraph.amounts import counted
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.lang.arrow import readable
-from omnigraph.read.result.network import Network
+from omnigraph.read.result.network import Entities, Network
 
 if TYPE_CHECKING:
     import networkx
     import pandas
     import polars
 
+    from omnigraph.read.result.picture import Picture
+
 _SHOWN = 50
 """Maximum number of rows that a notebook shows."""
 
 _LONG = 200
 """Maximum number of characters of a value that a notebook shows."""
+
+_PRINTED = 20
+"""Maximum number of rows that `print` shows."""
+
+_NARROWEST = 20
+"""Minimum number of characters per line of a printed table."""
 
 _TOGETHER = 65_536
 """Default number of rows per Arrow batch."""
@@ -70,7 +80,23 @@ class Result:
             yield from batch.to_pylist()
 
     def __repr__(self) -> str:
-        return f"<Result of {self.query_name}: {self.row_count} rows of {', '.join(self.columns)}>"
+        return f"<Result of {self.query_name}: {counted(self.row_count, 'row')} of {', '.join(self.columns)}>"
+
+    def __str__(self) -> str:
+        """The first rows as a table that fits the terminal."""
+        from shutil import get_terminal_size
+
+        from omnigraph.read.result.text_table import table_lines
+
+        width = max(_NARROWEST, get_terminal_size().columns)
+        lines = table_lines(self._table.slice(0, _PRINTED), width)
+        left = self.row_count - _PRINTED
+        rows = counted(self.row_count, "row", mark=",")
+        return "\n".join([*lines, f"… {left:,} more, {rows}" if left > 0 else rows])
+
+    def first(self, rows: int) -> Result:
+        """The first rows, as a result without the others. Copies no data."""
+        return replace(self, _table=self._table.slice(0, rows))
 
     # Other libraries
 
@@ -104,7 +130,7 @@ class Result:
         Raises:
             InputError: pandas is not installed.
         """
-        arrays = _wanted("pandas").arrays
+        arrays = wanted("pandas").arrays
         whole = [f.name for f in self._table.schema if pa.types.is_integer(f.type) and self._table[f.name].null_count]
         frame: pandas.DataFrame = self._table.drop_columns(whole).to_pandas()
         for name in whole:
@@ -120,7 +146,7 @@ class Result:
         Raises:
             InputError: polars is not installed.
         """
-        frame: polars.DataFrame = _wanted("polars").from_arrow(self._table)
+        frame: polars.DataFrame = wanted("polars").from_arrow(self._table)
         return frame
 
     def to_networkx(self) -> networkx.MultiDiGraph[Any]:
@@ -140,10 +166,10 @@ class Result:
         Raises:
             InputError: the result has no column with node ids, or networkx is not installed.
         """
-        _wanted("networkx")
-        if self._network is None:
-            raise InputError("this result does not come from a match, so it has no edges for a networkx graph")
-        return self._network.draw(iter(self))
+        wanted("networkx")
+        from omnigraph.read.result.networkx_graph import networkx_graph
+
+        return networkx_graph(self._entities())
 
     # JSON
 
@@ -180,23 +206,54 @@ class Result:
 
     # Notebooks
 
+    def chart(self, x: str | None = None, y: str | None = None, *, kind: str | None = None) -> Picture:
+        """A chart of two columns, as SVG.
+
+        Args:
+            x: the column of the horizontal axis; by default the first column, or the second if `y` is the first.
+            y: a column of numbers; by default the first one that is not `x`.
+            kind: `bar` or `line`; by default a line if `x` has numbers, dates or times, and else bars.
+
+        Raises:
+            InputError: there is no such column, `y` has no numbers, or a line has no numbers, dates or times as `x`.
+        """
+        from omnigraph.read.result.chart import chart
+
+        return chart(self._table, x, y, kind)
+
+    def draw(self, *, limit: int = 100) -> Picture:
+        """A picture of the nodes and edges that `to_networkx` returns, as SVG.
+
+        Args:
+            limit: the maximum number of nodes. Later rows are not drawn.
+
+        Raises:
+            InputError: the result has no column with node ids, or the limit is not a positive number.
+        """
+        from omnigraph.read.result.drawing import check_limit, draw
+
+        check_limit(limit)
+        return draw(self._entities(limit))
+
+    def _entities(self, limit: int | None = None) -> Entities:
+        if self._network is None:
+            raise InputError("this result does not come from a match, so it has no nodes and edges")
+        return self._network.entities(iter(self), limit)
+
     def _repr_html_(self) -> str:
-        from html import escape
+        from omnigraph.html_text import html_table
+        from omnigraph.read.result.text_table import text_column
 
-        from omnigraph.read.result.encoding import plain
-
-        def cell(text: str | None) -> str:
-            if text is None:
-                return "<td><i>null</i></td>"
-            return f"<td>{escape(text if len(text) <= _LONG else text[:_LONG] + '…')}</td>"
-
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         shown = self._table.slice(0, _SHOWN)
-        texts = [plain(column.combine_chunks()).to_pylist() for column in shown.columns]
-        rows = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in zip(*texts, strict=True))
+        columns = [text_column(name, values, _LONG) for name, values in zip(self.columns, shown.columns, strict=True)]
         left = self.row_count - shown.num_rows
-        count = f"{self.row_count} rows" + (f", the first {shown.num_rows} of them shown" if left else "")
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{count}</p>"
+        count = counted(self.row_count, "row", mark=",")
+        return html_table(
+            self.columns,
+            zip(*(column.cells for column in columns), strict=True),
+            numbers=[i for i, column in enumerate(columns) if column.is_number],
+            below=f"{count}, the first {shown.num_rows} of them shown" if left else count,
+        )
 
 
 _PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))
@@ -218,8 +275,12 @@ def _none(kind: pa.DataType) -> pa.Array:
     return readable(pa.array([], kind))
 
 
-def _wanted(package: str) -> Any:
+def wanted(package: str, install: str | None = None) -> Any:
     """Import an optional package and return its module.
+
+    Args:
+        package: the package.
+        install: the command that installs it; by default that of the extra with this name.
 
     Raises:
         InputError: the package is not installed.
@@ -229,4 +290,6 @@ def _wanted(package: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        raise InputError(f"{package} is not installed", hint=f"pip install 'omnigraph[{package}]'") from error
+        raise InputError(
+            f"{package} is not installed", hint=install or f"pip install 'omnigraph[{package}]'"
+        ) from error

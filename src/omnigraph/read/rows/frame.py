@@ -22,7 +22,8 @@ from omnigraph.read.columns.entity_table import EntityTable, as_one_array, place
 from omnigraph.read.columns.hash_groups import distinct_share, hash_groups
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
-from omnigraph.read.columns.stoppable import gather, join_arrays
+from omnigraph.read.columns.sorting import order_of
+from omnigraph.read.columns.stoppable import array_chunks, gather, join_arrays, weight_sums
 from omnigraph.read.rows.folded_column import FoldedColumn
 
 KEYS_PER_ROW = 4
@@ -38,8 +39,8 @@ MAX_DISTINCT_SHARE = 0.5
 
 _LARGEST_KEY = 2**62
 
-_EXACT_FLOAT = float(2**53)
-"""Integers up to this number are exact as floats."""
+_LARGEST_SUM = float(2**62)
+"""Weights are not added if their sum may be larger."""
 
 WHOLE_TABLE_RATIO = 4
 """If a frame has at least one row per `WHOLE_TABLE_RATIO` entities, id ranks are computed for the whole table."""
@@ -211,12 +212,23 @@ def _joined_firsts(parts: Sequence[Numbers]) -> Numbers:
 
 def _take_ranges(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
     """All positions in the ranges of the given rows, concatenated, and the offset of each range in the result."""
-    missing = rows == NOTHING
-    safe = np.where(missing, 0, rows)
-    lengths = np.where(missing, 0, (first[1:] - first[:-1])[safe] if len(first) > 1 else 0)
-    begins = np.concatenate([[0], np.cumsum(lengths)])
-    starts = first[:-1][safe] if len(first) > 1 else np.zeros(len(rows), np.int64)
-    return np.repeat(starts - begins[:-1], lengths) + np.arange(begins[-1]), begins
+    begins = np.zeros(len(rows) + 1, np.int64)
+    if len(first) < 2:
+        return np.zeros(0, np.int64), begins
+    for low, high in array_chunks(len(rows)):
+        there = rows[low:high] != NOTHING
+        some = np.where(there, rows[low:high], 0)
+        begins[low + 1 : high + 1] = np.where(there, first.take(some + 1) - first.take(some), 0)
+    np.cumsum(begins, out=begins)
+    found = np.empty(int(begins[-1]), np.int64)
+    longest = int(np.diff(begins).max(initial=0))
+    for low, high in array_chunks(len(rows), longest):
+        ends = begins[low : high + 1]
+        starts = first.take(np.maximum(rows[low:high], 0)) - ends[:-1]
+        places = np.repeat(starts, np.diff(ends))
+        places += np.arange(ends[0], ends[-1])
+        found[ends[0] : ends[-1]] = places
+    return found, begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,21 +391,21 @@ class Frame:
         by_key = can_merge(size, self.count)
         if not by_key and (self.count < MIN_HASHED_ROWS or size > _LARGEST_KEY):
             return self
-        if self.weight is not None and float(self.weight.max()) * self.count > _EXACT_FLOAT:
+        if self.weight is not None and float(self.weight.max()) * self.count > _LARGEST_SUM:
             return self
         result = np.zeros(self.count, np.int64)
-        for numbers, low, values in parts:
-            checkpoint()
-            result *= values
-            result += numbers
-            result -= low
+        for first, last in array_chunks(self.count):
+            some = result[first:last]
+            for numbers, low, values in parts:
+                some *= values
+                some += numbers[first:last]
+                some -= low
         checkpoint()
         if not by_key:
             share = distinct_share(result)
             return self if share > MAX_DISTINCT_SHARE else self._hashed(result, share * self.count, counting=counting)
         if counting:
-            # A sum of integers in floats is exact below `_EXACT_FLOAT`.
-            sums = np.bincount(result, self.weight, size)
+            sums = weight_sums(result, self.weight, size)
             found = np.flatnonzero(sums)
         else:
             there = np.zeros(size, bool)
@@ -402,7 +414,7 @@ class Frame:
         checkpoint()
         if len(found) == self.count:
             return self
-        weight = sums.take(found).astype(np.int64) if counting else None
+        weight = sums.take(found) if counting else None
         if any(binding.type_index is not None for binding in self.bindings.values()):
             rows = np.empty(size, np.int64)
             rows[result] = np.arange(self.count)
@@ -423,9 +435,9 @@ class Frame:
         """One row for each distinct key. The arguments are those of `hash_groups` and `merged`."""
         rows, group = hash_groups(keys, expected)
         # Rows that are grouped by the first variable stay so (see `Meet`).
-        order = np.argsort(rows, kind="stable")
-        weight = np.bincount(group, self.weight, len(rows)).astype(np.int64).take(order) if counting else None
-        return replace(self.take(rows.take(order)), weight=weight)
+        order = order_of(rows)
+        weight = gather(weight_sums(group, self.weight, len(rows)), order) if counting else None
+        return replace(self.take(gather(rows, order)), weight=weight)
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.

@@ -12,7 +12,15 @@ import pyarrow as pa
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.query import ir
-from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Origin, Stored, process_files
+from omnigraph.read.columns.derived_files import (
+    NO_FILES,
+    DamagedError,
+    DerivedFiles,
+    Made,
+    Origin,
+    Stored,
+    process_files,
+)
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.table_changes import origin_of
 from omnigraph.read.search.index_update import update_index
@@ -61,7 +69,7 @@ def load_inverted_index(
         analyzer: the text analyzer.
         files: on-disk cache; by default the one of this process.
     """
-    files = files or process_files()
+    files = (files or process_files()) if table.ref.is_whole else NO_FILES
     made = _made(table, name, analyzer)
     stored = files.find(made.table, table.fingerprint)
     words = None if stored is None else _of_version(stored, made)

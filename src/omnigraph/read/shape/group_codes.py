@@ -87,7 +87,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
         if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).type_index is None:
             table = binding.tables[0]
             if has_table_codes(table, expr.name, frame.count):
-                parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
+                parts.append(_looked_up(table_codes(table, expr.name), binding.numbers, table))
                 continue
         parts.append(value_codes(values(name)))
         checkpoint()
@@ -137,7 +137,9 @@ def _narrow_codes(values: pa.Array) -> Integers:
     return narrow(found, codes.size + 1)
 
 
-def _looked_up(codes: Integers, numbers: Numbers) -> Codes:
+def _looked_up(codes: Integers, numbers: Numbers, table: EntityTable) -> Codes:
+    if table.live is None and numbers is table.all_numbers():
+        return Codes(codes[:-1].astype(np.int64), int(codes.max()) + 1)
     # `NOTHING` is -1, the index of the last element.
     return Codes(gather(codes, numbers).astype(np.int64), int(codes.max()) + 1)
 

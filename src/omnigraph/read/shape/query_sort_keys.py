@@ -13,7 +13,7 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.query.expression import Expression, SortTerm
 from omnigraph.read.query.read_query import ReadQuery, named_columns
 from omnigraph.read.rows.evaluate import evaluate_in_chunks
-from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.rows.result_rows import NoVariables, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.grouping import type_column
@@ -78,7 +78,18 @@ def _match_key(term: SortTerm, frame: Frame, columns: Mapping[str, pa.Array], co
         return evaluate_in_chunks(expression, ResultRows(few, some), context.request)
 
     is_cheap = source is not None and source[1] == "id" and source[0].has_id_ranks
-    return Key(values, term.descending, term.nulls_first, is_cheap)
+    return Key(values, term.descending, term.nulls_first, is_cheap, is_stored=_is_stored(source))
+
+
+def _is_stored(source: tuple[Binding, str] | None) -> bool:
+    """Whether a column has few bytes per value and is in memory, so that it may be read for rows without need."""
+    if source is None:
+        return False
+    binding, name = source
+    if name == "id" and binding.has_id_ranks:
+        return True
+    tables = [table for table in binding.tables if table.has_column(name)]
+    return all(table.is_cached(name) and (name == "id" or not table.is_wide(name)) for table in tables)
 
 
 # Groups
@@ -106,4 +117,7 @@ def _group_key(key: ir.SortKey, columns: ResultColumns, context: Context) -> Key
             return ranks
         return evaluate_in_chunks(expression, ResultRows(NoVariables(of.count), of), context.request)
 
-    return Key(values, key.descending, key.nulls_first)
+    is_stored = False
+    if isinstance(key.expr, ir.Column):
+        is_stored = columns.is_computed(key.expr.name) or _is_stored(columns.source(key.expr.name))
+    return Key(values, key.descending, key.nulls_first, is_stored=is_stored)

@@ -16,7 +16,7 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.rows.evaluate import evaluate_in_chunks
-from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.frame import Binding, Frame
 from omnigraph.read.rows.result_rows import ColumnSource, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.value_ranks import plain_column, value_ranks
@@ -59,6 +59,7 @@ class ResultColumns:
         self._frame = frame
         self._first = first
         self._context = context
+        self._sizes: dict[str, int] = {}
 
     @cached_property
     def representatives(self) -> Frame:
@@ -74,17 +75,28 @@ class ResultColumns:
 
     def ranks(self, name: str) -> pa.Array | None:
         """For each value of a column, an integer in the same order; None if ranks are not needed."""
-        source = None if name in self._computed else plain_column(self._fetched[name].expr, self.representatives)
+        source = self.source(name)
         found = None if source is None else value_ranks(*source, self._context.budget)
         return None if found is None else found.of_row
 
+    def is_computed(self, name: str) -> bool:
+        """Whether the values of a column are in memory."""
+        return name in self._computed
+
+    def source(self, name: str) -> tuple[Binding, str] | None:
+        """The binding and the column name of a column that is read from an entity table; None for other columns."""
+        return None if name in self._computed else plain_column(self._fetched[name].expr, self.representatives)
+
     @property
     def nbytes(self) -> int:
-        return sum(values.nbytes for values in self._computed.values())
+        for name in self._computed.keys() - self._sizes.keys():
+            self._sizes[name] = self._computed[name].nbytes
+        return sum(self._sizes.values())
 
     def add(self, name: str, values: pa.Array) -> None:
         """Add a computed column."""
         self._computed[name] = values
+        self._sizes[name] = values.nbytes
         self._context.budget.check()
         self._context.budget.need(self.nbytes)
 

@@ -15,7 +15,7 @@ import numpy as np
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.schema import Catalog
 from omnigraph.read.columns.cache import ColumnCache
-from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Stored, process_files
+from omnigraph.read.columns.derived_files import NO_FILES, DamagedError, DerivedFiles, Made, Stored, process_files
 from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.topology.adjacency import Adjacency
@@ -62,7 +62,8 @@ class Topologies:
         else:
             inputs, cache = self._inputs(edge), self._tables.cache
             with cache.slot(inputs.key) as slot:
-                found = slot.keep(_load(inputs, cache, self._files)) if slot.value is None else slot.value
+                found = slot.keep(_load(inputs, cache, self._files_for(inputs))) if slot.value is None else slot.value
+            found.add_reader(self._tables, inputs)
             found.ensure_intact()
             self._made[edge] = found
         return found
@@ -149,8 +150,12 @@ class Topologies:
         """Whether the topology of these table versions is in memory or on disk."""
         if self._tables.cache.holds(inputs.key):
             return True
-        stored = self._files.find(inputs.place, inputs.edges.fingerprint)
+        stored = self._files_for(inputs).find(inputs.place, inputs.edges.fingerprint)
         return stored is not None and inputs.are(stored.made)
+
+    def _files_for(self, inputs: TopologyInputs) -> DerivedFiles:
+        """The on-disk cache for a topology. The topologies of restricted versions are in memory only."""
+        return self._files if inputs.edges.ref.is_whole else NO_FILES
 
     def _direction(self, edge: str, *, inward: bool) -> Adjacency:
         topology = self.of(edge)
@@ -197,10 +202,10 @@ def _load(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -> To
 def _topology(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -> Topology:
     edges = inputs.edges
     if edges.count == 0:
-        return Topology(inputs.made(0), csr_arrays(_NONE, _NONE, _NONE, inputs), inputs, files)
+        return Topology(inputs.made(0), csr_arrays(_NONE, _NONE, _NONE, inputs), files)
     stored = files.find(inputs.place, edges.fingerprint)
     if stored is not None and inputs.are(stored.made):
-        return Topology(stored.made, stored, inputs, files)
+        return Topology(stored.made, stored, files)
     for base in _bases(inputs, stored, cache, files):
         try:
             update = update_topology(base.made, base.arrays, inputs)
@@ -209,7 +214,7 @@ def _topology(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -
         if update is not None:
             return _keep_update(base, update, inputs, files)
     made, arrays = build_arrays(inputs, files)
-    return Topology(made, arrays, inputs, files)
+    return Topology(made, arrays, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,5 +246,5 @@ def _keep_update(base: _Base, update: Update, inputs: TopologyInputs, files: Der
     elif unsaved * SAVED_CHANGE_RATIO >= inputs.edges.count and unsaved >= SAVED_CHANGE_EDGES:
         stored = files.write(update.made, arrays)
         if stored is not None:
-            return Topology(update.made, stored, inputs, files)
-    return Topology(update.made, arrays, inputs, files, unsaved)
+            return Topology(update.made, stored, files)
+    return Topology(update.made, arrays, files, unsaved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from threading import Lock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.dataset as pd
 from omnigraph.dataclass import dataclass
 from omnigraph.read.budget.budget import checkpoint, note_read
 from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Stored
-from omnigraph.read.columns.entity_table import as_one_array
+from omnigraph.read.columns.entity_table import EntityTables, as_one_array
 from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
 from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
 from omnigraph.read.topology.topology_update import Arrays, TopologyInputs
@@ -50,20 +51,23 @@ class Topology:
     Args:
         made: the table versions that the topology was built from.
         arrays: the CSR arrays, by name.
-        inputs: the tables. The topology is built again from them if the arrays are damaged.
         files: on-disk cache of topologies.
         unsaved: number of changed edges that are not in a topology on disk yet.
     """
 
-    def __init__(
-        self, made: Made, arrays: Arrays, inputs: TopologyInputs, files: DerivedFiles, unsaved: int = 0
-    ) -> None:
+    def __init__(self, made: Made, arrays: Arrays, files: DerivedFiles, unsaved: int = 0) -> None:
         self.made = made
         self.arrays = arrays
         self.unsaved = unsaved
-        self._inputs = inputs
         self._files = files
         self._lock = Lock()
+        self._readers: WeakKeyDictionary[EntityTables, TopologyInputs] = WeakKeyDictionary()
+        """The tables of the snapshots that use this topology. It does not keep them alive, because it is cached."""
+
+    def add_reader(self, tables: EntityTables, inputs: TopologyInputs) -> None:
+        """Note tables from which the topology is built again if its arrays are damaged, as long as they are in use."""
+        with self._lock:
+            self._readers[tables] = inputs
 
     @cached_property
     def out(self) -> Adjacency:
@@ -102,7 +106,7 @@ class Topology:
         except DamagedError:
             with self._lock:
                 if isinstance(self.arrays, Stored):
-                    _, self.arrays = build_arrays(self._inputs, self._files)
+                    self._build_again()
             return self.arrays[name]
 
     def ensure_intact(self) -> None:
@@ -110,9 +114,15 @@ class Topology:
         if self._is_truncated():
             with self._lock:
                 if self._is_truncated():
-                    _, self.arrays = build_arrays(self._inputs, self._files)
+                    self._build_again()
                     for name in ("out", "into", "degrees"):
                         self.__dict__.pop(name, None)
+
+    def _build_again(self) -> None:
+        inputs = next(iter(self._readers.values()), None)
+        if inputs is None:
+            raise DamagedError("a topology is damaged, and nothing uses its tables")
+        _, self.arrays = build_arrays(inputs, self._files)
 
     def _is_truncated(self) -> bool:
         return isinstance(self.arrays, Stored) and not self.arrays.is_whole

@@ -53,7 +53,7 @@ def read_batches(
     position = first + before
     known: pa.Schema | None = None
     for batch in batches:
-        batch = _without_index(batch)
+        batch = without_index(batch)
         if known is None:
             known = batch.schema
             _check_names(known.names, name)
@@ -64,7 +64,7 @@ def read_batches(
         for column_name, column in given.items():
             _check(column, origin, f"{columns.name}.{column_name}")
         read = convert if problems.coerced is not None else None
-        yield from columns.rows(given, origin, _pandas_reader(read) if _is_pandas(batch.schema) else read)
+        yield from columns.rows(given, origin, _pandas_reader(read) if is_pandas(batch.schema) else read)
         position += batch.num_rows
     return position
 
@@ -113,13 +113,13 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.int64()) if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type) else kind
 
 
-def _is_pandas(schema: pa.Schema) -> bool:
+def is_pandas(schema: pa.Schema) -> bool:
     return schema.metadata is not None and b"pandas" in schema.metadata
 
 
-def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
+def without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Remove the index of a pandas frame. An index with a name is kept, as an ordinary column."""
-    if not _is_pandas(batch.schema):
+    if not is_pandas(batch.schema):
         return batch
     described: dict[str, Any] = json.loads(batch.schema.metadata[b"pandas"])
     unnamed = {c["field_name"] for c in described.get("columns", ()) if c.get("name") is None}

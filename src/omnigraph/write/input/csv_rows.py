@@ -7,7 +7,9 @@ UTF-8.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -26,8 +28,19 @@ from omnigraph.write.rows.raw_rows import Origin, RawRows
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 
+SEPARATORS = (",", ";", "\t", "|")
+"""The separators of cells that are recognized in CSV files."""
+
+BAD_QUOTES = (
+    "a quote inside of a cell is not doubled, or a quoted cell is not closed; if quotes are a part of the texts, "
+    'set csv: {quote: ""} in a mapping'
+)
+_CONVERT = "convert the file: iconv -f {} -t UTF-8 {}"
+
+_SAMPLE_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
+_NO_QUOTE = -1
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -67,7 +80,7 @@ def read_csv(
         problems: collects values that cannot be read. If `problems.coerced` is set, the reader is lenient.
         name: the name of the file in error messages.
         first: the position of the first line of the file in the whole input.
-        delimiter: the separator of cells, if the layout does not define one.
+        delimiter: the usual separator of cells, if the layout does not define one and another one does not fit better.
 
     Returns:
         The position after the last line.
@@ -89,14 +102,25 @@ def read_cells(
     delimiter: str = ",",
 ) -> Generator[Row, None, int]:
     """Convert the cells of a CSV file. `read_csv` describes the other arguments."""
-    reader = _Reader(cells, problems, name, first, dialect or Dialect(), delimiter)
-    for block in _blocks_of_rows(chunks, reader.quote):
+    dialect = dialect or Dialect()
+    reader = _Reader(cells, problems, name, first, dialect, delimiter)
+    for block in _blocks_of_rows(_after_lines(chunks, dialect.skip), reader.quote):
         yield from reader.read(block)
         if reader.stopped:
             break
-    if reader.header is None:
+    if reader.header is None and reader.dialect.header:
         raise InputError(f"{name} is empty", hint="the first line of a CSV file names the properties")
     return first + reader.line - 1
+
+
+def _after_lines(chunks: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """The bytes of a file after some lines."""
+    for chunk in chunks:
+        while count and chunk:
+            _, line_break, chunk = chunk.partition(b"\n")
+            count -= bool(line_break)
+        if chunk:
+            yield chunk
 
 
 def _blocks_of_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
@@ -121,7 +145,7 @@ def _blocks_of_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
 
 def _last_row(block: bytes, quote: int) -> int:
     """The end of the last complete row of a block."""
-    if quote not in block:
+    if quote == _NO_QUOTE or quote not in block:
         return block.rfind(b"\n") + 1
     ends = _row_ends(np.frombuffer(block, np.uint8), quote)
     return int(ends[-1]) if len(ends) else 0
@@ -130,9 +154,66 @@ def _last_row(block: bytes, quote: int) -> int:
 def _row_ends(data: _Bytes, quote: int) -> Numbers:
     """The byte offset after each row. A row ends at a line break that follows an even number of quotes."""
     breaks = np.flatnonzero(data == _NEWLINE)
-    quotes = np.flatnonzero(data == quote)
+    quotes = _quotes_of(data, quote)
     ends: Numbers = breaks[np.searchsorted(quotes, breaks) % 2 == 0] + 1
     return ends
+
+
+def _quotes_of(data: _Bytes, quote: int) -> Numbers:
+    """The positions of the quotes."""
+    return np.zeros(0, np.int64) if quote == _NO_QUOTE else np.flatnonzero(data == quote)
+
+
+def _code(quote: str) -> int:
+    return ord(quote) if quote else _NO_QUOTE
+
+
+def sniff_separator(text: bytes, usual: str, quote: str = '"') -> str:
+    r"""Find the separator of the cells of a CSV file, from its first rows.
+
+    It is the usual one if all rows have the same number of cells with it, and more than one. Else it is the separator
+    for which this holds; of several, the one with the most cells.
+
+    >>> sniff_separator(b"name;note\nann;a, b\nbob;c\n", ",")
+    ';'
+
+    Args:
+        text: the start of the file.
+        usual: the separator that the extension of the file stands for.
+        quote: the quote character; empty if there is none.
+    """
+    sample, code = text[:_SAMPLE_BYTES], _code(quote)
+    end = _last_row(sample, code) if len(text) > len(sample) else len(sample)
+    data = np.frombuffer(sample[:end], np.uint8)
+    if len(data) == 0:
+        return usual
+    ends = _row_ends(data, code)
+    if len(ends) == 0 or ends[-1] != len(data):
+        ends = np.append(ends, len(data))
+    rows = _Rows(data, np.concatenate([[0], ends[:-1]]), ends, np.arange(len(ends)), code)
+    rows = rows.keep(~rows.blank())
+    best, most = usual, 1
+    for separator in (usual, *SEPARATORS):
+        counts = rows.cells(ord(separator))
+        if len(counts) == 0 or counts.min() != counts.max():
+            continue
+        if counts[0] > most:
+            best, most = separator, int(counts[0])
+        if separator == usual and most > 1:
+            break
+    return best
+
+
+def split_row(text: str, separator: str, quote: str) -> list[str]:
+    """The cells of a row.
+
+    Raises:
+        csv.Error: the row is not well-formed.
+    """
+    if not quote:
+        return text.split(separator)
+    (row,) = csv.reader([text], delimiter=separator, quotechar=quote, strict=True)
+    return row
 
 
 class _Reader(Generic[Row]):
@@ -144,17 +225,22 @@ class _Reader(Generic[Row]):
         self.problems = problems
         self.name = name
         self.first = first
+        self.dialect = dialect
         self.delimiter = dialect.separator or delimiter
-        self.quote = ord(dialect.quote)
+        self.quote = _code(dialect.quote)
         self.nulls = list(dialect.nulls)
         self.columns = cells
-        self.line = 1
+        self.line = 1 + dialect.skip
+        self.begins = True
         self.header: list[str] | None = None
         self.stopped = False
 
     def read(self, block: bytes) -> Iterator[Row]:
-        if self.line == 1:
+        if self.begins:
+            self.begins = False
             block = block.removeprefix(_BOM)
+            if self.dialect.separator is None:
+                self.delimiter = sniff_separator(block, self.delimiter, self.dialect.quote)
         if not block:
             return
         data = np.frombuffer(block, np.uint8)
@@ -168,8 +254,9 @@ class _Reader(Generic[Row]):
         rows = _Rows(data, starts, ends, lines, self.quote)
         rows = rows.keep(~rows.blank())
         if self.header is None and len(rows.starts):
-            self._read_header(rows.text(0), int(rows.lines[0]))
-            rows = rows.keep(np.arange(len(rows.starts)) > 0)
+            self._name_columns(rows.text(0), int(rows.lines[0]))
+            if self.dialect.header:
+                rows = rows.keep(np.arange(len(rows.starts)) > 0)
         if len(rows.starts):
             yield from self._cells(self._checked(rows))
 
@@ -185,12 +272,32 @@ class _Reader(Generic[Row]):
         ]
         self.problems.add_all(shown, len(lines))
 
-    def _read_header(self, text: bytes, line: int) -> None:
+    def _name_columns(self, text: bytes, line: int) -> None:
+        """Set the names of the columns: from the dialect or from the first row."""
+        if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or text[1:2] == b"\0":
+            raise InputError(f"{self.name} is a text in UTF-16", hint=_CONVERT.format("UTF-16", self.name))
+        if b"\0" in text:
+            raise InputError(f"{self.name}, line {line}: the header contains a NUL byte; is this a text file in UTF-8?")
         try:
-            line_text, quote = text.decode().rstrip("\r\n"), chr(self.quote)
-            (header,) = csv.reader([line_text], delimiter=self.delimiter, quotechar=quote, strict=True)
-        except (UnicodeDecodeError, ValueError, csv.Error) as error:
+            header = split_row(text.decode().rstrip("\r\n"), self.delimiter, self.dialect.quote)
+        except UnicodeDecodeError:
+            hint = _CONVERT.format("LATIN1", self.name)
+            raise InputError(f"{self.name}, line {line}: the header is not UTF-8", hint=hint) from None
+        except (ValueError, csv.Error) as error:
+            if re.search(rb"\r(?!\n)", text):
+                hint = f"convert the file: tr '\\r' '\\n' < {self.name}"
+                raise InputError(f"{self.name}: lines end with a carriage return alone", hint=hint) from None
             raise InputError(f"{self.name}, line {line}: the header cannot be read: {error}") from error
+        names = self.dialect.columns
+        if names is not None and len(names) != len(header):
+            raise InputError(
+                f"{self.name}, line {line}: there are {len(header)} columns, but 'csv: columns' of the mapping "
+                f"names {len(names)}"
+            )
+        if names is not None:
+            header = list(names)
+        elif not self.dialect.header:
+            header = [f"c{number}" for number in range(1, len(header) + 1)]
         duplicates = sorted({name for name in header if header.count(name) > 1})
         if duplicates:
             raise InputError(f"{self.name}, line {line}: the header has '{cut(duplicates[0])}' twice")
@@ -206,9 +313,7 @@ class _Reader(Generic[Row]):
         if quoted.any():
             # After a wrong quote, it is not known where rows end, so the rest of the file is not read.
             at = int(np.flatnonzero(quoted)[0])
-            self._refuse(
-                rows.lines[at : at + 1], "a quote inside of a cell is not doubled, or a quoted cell is not closed"
-            )
+            self._refuse(rows.lines[at : at + 1], BAD_QUOTES)
             self.stopped = True
             rows = rows.keep(np.arange(len(quoted)) < at)
         long = rows.ends - rows.starts > MAX_RECORD_BYTES
@@ -217,7 +322,10 @@ class _Reader(Generic[Row]):
             raise ResourceLimitError("graph_batch_line_bytes", MAX_RECORD_BYTES, size, place=place)
         good = np.ones(len(rows.starts), bool)
         for wrong, message in (
-            (rows.with_bad_text(), "the text is not UTF-8"),
+            (
+                rows.with_bad_text(),
+                "the text is not UTF-8; convert it, for example: iconv -f LATIN1 -t UTF-8",
+            ),
             (rows.with_byte(0), "the row contains a NUL byte; is this a text file?"),
             (rows.with_stray_return(), "the row contains a carriage return without a line feed"),
         ):
@@ -254,7 +362,7 @@ class _Reader(Generic[Row]):
                 pcsv.ReadOptions(column_names=self.header, block_size=len(text) + 1),
                 pcsv.ParseOptions(
                     delimiter=self.delimiter,
-                    quote_char=chr(self.quote),
+                    quote_char=self.dialect.quote or False,
                     newlines_in_values=True,
                     ignore_empty_lines=False,
                 ),
@@ -340,12 +448,12 @@ class _Rows:
             return np.zeros(len(self.starts), bool)
         after = np.minimum(positions + 1, len(self.data) - 1)
         stray = (self.data[after] != _NEWLINE) | (positions + 1 == len(self.data))
-        quotes = np.flatnonzero(self.data == self.quote)
+        quotes = _quotes_of(self.data, self.quote)
         return self._rows_of(positions[stray & (np.searchsorted(quotes, positions) % 2 == 0)])
 
     def with_bad_quotes(self, delimiter: int) -> _Mask:
         """Mask of the rows with a quote that neither starts nor ends a cell and is not doubled."""
-        quotes = np.flatnonzero(self.data == self.quote)
+        quotes = _quotes_of(self.data, self.quote)
         if len(quotes) == 0:
             return np.zeros(len(self.starts), bool)
         padded = np.concatenate([[_NEWLINE], self.data, [_NEWLINE]]).astype(np.uint8)
@@ -358,7 +466,7 @@ class _Rows:
 
     def cells(self, delimiter: int) -> Numbers:
         """The number of cells of each row."""
-        quotes = np.flatnonzero(self.data == self.quote)
+        quotes = _quotes_of(self.data, self.quote)
         positions = np.flatnonzero(self.data == delimiter)
         positions = positions[np.searchsorted(quotes, positions) % 2 == 0]
         return np.searchsorted(positions, self.ends) - np.searchsorted(positions, self.starts) + 1

@@ -40,6 +40,7 @@ RESERVED = ROW_COLUMNS | {"_tombstone"}
 
 _ID = ValueType(Scalar.STRING, nullable=True)
 _END = ValueType(Scalar.STRING)
+_NO_TYPE = """expected a 'type' or an 'edge', as a text: {"type": "Person", "data": {"name": "ann"}}"""
 _ENDS_OUTSIDE_DATA = "'from' and 'to' of an edge belong next to 'data', not inside it"
 
 
@@ -164,7 +165,7 @@ class EnvelopeReader:
         lenient = self.problems.coerced is not None
         word = "type" if "edge" not in value or (lenient and "type" in value) else "edge"
         if not isinstance(value.get(word), str):
-            raise _RefusedError("expected a 'type' or an 'edge', as a text")
+            raise _RefusedError(_NO_TYPE)
         declared = self._declared(word, value[word])
         members = ("type", "data") if word == "type" else ("edge", "from", "to", "data")
         for name in value:

@@ -21,6 +21,8 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.files.input import InputFile
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.csv_rows import read_csv
+from omnigraph.write.input.json_objects import read_objects
+from omnigraph.write.input.mapped_columns import MappedColumns
 from omnigraph.write.input.named_columns import Layout, empty_rows
 from omnigraph.write.input.ndjson import Progress, read_ndjson
 from omnigraph.write.input.splits import End, Reading, Start
@@ -164,7 +166,7 @@ def readable(file: RowFile) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         reason = re.sub(r"^[0-9]+] ", "", str(error).removeprefix("[Errno ").strip())
-        raise InputError(f"{file.input} cannot be read: {reason}") from error
+        raise InputError(f"{file.input.label} cannot be read: {reason}") from error
 
 
 def _pass_line(stream: BinaryIO) -> int:
@@ -201,9 +203,15 @@ class _Ndjson:
         yield from zip(bounds, [*bounds[1:], None], strict=True)
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
+        if part.layout is not None:
+            yield from empty_rows(part.layout)
+            columns = part.layout.columns(accepted, problems)
+            assert isinstance(columns, MappedColumns)
+            end = yield from read_objects(part.file.chunks(), columns, problems, part.file.input.label, start.first)
+            return End(end - 1, end - 1)
         chunks = part.file.lines(part.low, part.high)
         progress = Progress(start.before + 1, start.records, middle=part.low > 0)
-        yield from read_ndjson(chunks, accepted, problems, part.file.input.name, start.first, progress)
+        yield from read_ndjson(chunks, accepted, problems, part.file.input.label, start.first, progress)
         return End(progress.line - 1 - start.before, progress.records - start.records, progress.clean)
 
 
@@ -224,7 +232,7 @@ class _Csv:
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         assert part.layout is not None
         yield from empty_rows(part.layout)
-        chunks, name = part.file.chunks(), part.file.input.name
+        chunks, name = part.file.chunks(), part.file.input.label
         end = yield from read_csv(chunks, part.layout, accepted, problems, name, start.first, self.separator)
         return End(end - start.first, end - start.first)
 
@@ -262,7 +270,7 @@ class Batched:
             part.layout,
             accepted,
             problems,
-            part.file.input.name,
+            part.file.input.label,
             start.first,
             start.before,
             begins=part.low == 0,

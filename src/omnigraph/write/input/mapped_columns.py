@@ -13,6 +13,8 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, Problem, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import NodeType
+from omnigraph.lang.types import ValueType
 from omnigraph.write.input.constants import as_column
 from omnigraph.write.input.envelopes import unknown_property
 from omnigraph.write.input.named_columns import END, Columns, Dialect, Read, Type
@@ -63,6 +65,17 @@ class MappedColumns:
         """The name of the type, or of all types, joined with `or`."""
         return " or ".join(dict.fromkeys(rows.name for _, rows in self._entry.when))
 
+    def member_types(self) -> dict[str, ValueType | None]:
+        """The columns that the mapping reads, with the types of their properties; None for parts of texts."""
+        found: dict[str, ValueType | None] = {}
+        if self._entry.column is not None:
+            found[self._entry.column] = None
+        for builder in self._builders.values():
+            for name, kind in builder.column_types():
+                known = found.get(name)
+                found[name] = (kind or known) if known is None or kind is None or known == kind else None
+        return found
+
     def check_names(self, names: list[str], position: int, place: str) -> None:
         """Report the columns that the mapping does not mention, once each.
 
@@ -103,8 +116,8 @@ class MappedColumns:
         """Build the rows, one table per type."""
         switch = self._entry.column
         if switch is None:
-            (builder,) = self._builders.values()
-            yield builder.build(columns, origin, read)
+            for builder in self._builders.values():
+                yield builder.build(*builder.without_absent(columns, origin), read)
             return
         if switch not in columns:
             return
@@ -174,6 +187,49 @@ class _TypeBuilder:
             name: _column_label(source.columns) for name, source in rows.sources if _renames(name, source)
         }
 
+    def column_types(self) -> Iterator[tuple[str, ValueType | None]]:
+        """The columns that the mapping reads for this type, with the types of their properties."""
+        for name, source in self._sources.items():
+            if isinstance(source, Text):
+                plain = source.plain and source.format is None and name in self.columns.members
+                yield from ((each, self.columns.members[name] if plain else None) for each in source.columns)
+            elif isinstance(source, Key):
+                node = self._node_at(name)
+                for member, part in source.members:
+                    is_plain = isinstance(part, Text) and part.plain and part.format is None
+                    kind = node.properties[member].type if is_plain else None
+                    yield from ((each, kind) for each in part.columns)
+        if self.rows.others is Others.MATCH:
+            for name, kind in self.columns.members.items():
+                if name not in self._sources and name not in self.rows.ignored and name not in self.rows.mentioned:
+                    yield name, kind
+
+    def _node_at(self, end: str) -> NodeType:
+        """The node type at one end of the edges."""
+        edge = self._accepted.catalog.edges[self.rows.name]
+        return self._accepted.catalog.nodes[edge.from_type if end == "from" else edge.to_type]
+
+    def without_absent(self, columns: Mapping[str, pa.Array], origin: Origin) -> tuple[Mapping[str, pa.Array], Origin]:
+        """The rows without those in which an optional entity is absent: its id, key or an endpoint is null."""
+        if not self.rows.optional:
+            return columns, origin
+        names = {"from", "to"} if self.rows.kind is TypeKind.EDGE else {"id", *self.columns.key}
+        needed: set[str] = set()
+        for name in names:
+            if name in self._sources:
+                needed.update(self._sources[name].columns)
+            elif self.rows.others is Others.MATCH and name in columns:
+                needed.add(name)
+        absent = np.zeros(len(origin.records), bool)
+        for name in needed:
+            absent |= columns[name].is_null().to_numpy(zero_copy_only=False)
+            if pa.types.is_string(columns[name].type):  # an empty text in a CSV file
+                absent |= pc.equal(columns[name], "").fill_null(False).to_numpy(zero_copy_only=False)
+        if not absent.any():
+            return columns, origin
+        present = pa.array(~absent)
+        return {name: column.filter(present) for name, column in columns.items()}, origin.select(~absent)
+
     def covers(self, column: str) -> bool:
         """Whether the mapping uses or ignores a column for rows of this type. Other columns are unknown."""
         others = self.rows.others
@@ -222,8 +278,7 @@ class _TypeBuilder:
 
     def _key(self, key: Key, name: str, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> pa.Array:
         """The ids of the nodes at one end of the edges, built from their key properties."""
-        edge = self._accepted.catalog.edges[self.rows.name]
-        node = self._accepted.catalog.nodes[edge.from_type if name == "from" else edge.to_type]
+        node = self._node_at(name)
         order = self._accepted.key_order(TypeKind.NODE, node.name)
         assert order is not None
         given = dict(key.members)

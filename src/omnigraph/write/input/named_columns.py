@@ -41,14 +41,22 @@ class Dialect:
     """The dialect of a CSV file.
 
     Attributes:
-        separator: the separator of cells; if None, the file extension decides: comma or tab.
-        quote: the quote character around cells that contain separators, quotes or line breaks.
+        separator: the separator of cells; if None, it is found in the first rows of the file.
+        quote: the quote character around cells that contain separators, quotes or line breaks; empty if there is none,
+            and quotes are a part of the text.
         nulls: the texts that mean null. A quoted cell is never null.
+        header: whether the first row contains the names of the columns.
+        columns: the names of the columns. They replace those of the header; None takes them from the header, or
+            counts them: `c1`, `c2`.
+        skip: number of lines before the first row, such as comments.
     """
 
     separator: str | None = None
     quote: str = '"'
-    nulls: tuple[str, ...] = ("",)
+    nulls: tuple[str, ...] = ("", "null")
+    header: bool = True
+    columns: tuple[str, ...] | None = None
+    skip: int = 0
 
 
 class Layout(Protocol):
@@ -137,7 +145,8 @@ class Columns:
                 continue
             message = unknown_property(name, self.members)
             if separators := [each for each in _SEPARATORS if each in name]:
-                message += f"; {_SEPARATORS[separators[0]]} separate columns only if a mapping says so (csv: separator)"
+                marks = _SEPARATORS[separators[0]]
+                message += f"; {marks} separate columns only if all rows have as many cells, or a mapping says so"
             if self.kind is TypeKind.EDGE and name in ("src", "dst"):
                 message = "the columns for the ends of an edge are 'from' and 'to'"
             self.problems.add(Problem(position, place, subject, message))

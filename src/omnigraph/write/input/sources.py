@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
@@ -13,11 +15,12 @@ import pyarrow as pa
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.storage.files.input import StreamFile
 from omnigraph.write.input.formats import RowFile, without_rows
 from omnigraph.write.input.lenient import with_canonical_ids
 from omnigraph.write.input.mapped_columns import Mapped
 from omnigraph.write.input.named_columns import Layout, OfType, Type
-from omnigraph.write.input.row_files import FileSplit, row_files
+from omnigraph.write.input.row_files import FileSplit, format_named, row_files
 from omnigraph.write.input.splits import Batches, Chunks, Items, Start
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.rows.problems import Coercions, Problems
@@ -63,6 +66,7 @@ def open_source(
     lenient: bool = False,
     mapping: TableMapping | None = None,
     options: Mapping[str, str] | None = None,
+    format: str | None = None,
 ) -> Source:
     """The rows of a source.
 
@@ -75,11 +79,12 @@ def open_source(
         lenient: whether to convert or ignore wrong values where possible, and count them.
         mapping: describes tables whose columns do not have the names of the properties.
         options: connection options of S3; they override the environment.
+        format: the format of files and streams, whatever their names are.
 
     Raises:
         InputError: a file or type does not exist, the source is not supported, or the mapping does not fit the schema.
     """
-    parts = list(Inputs(accepted, mapping, options).of(source, type_name))
+    parts = list(Inputs(accepted, mapping, options, format).of(source, type_name))
 
     def read(problems: Problems) -> Iterator[RawRows]:
         first = 1
@@ -102,8 +107,10 @@ class Inputs:
         accepted: AcceptedSchema,
         mapping: TableMapping | None = None,
         options: Mapping[str, str] | None = None,
+        format: str | None = None,
     ) -> None:
         self._accepted = accepted
+        self._format = None if format is None else format_named(format)
         self._options = options
         self._mapping = mapping or TableMapping(())
         self._mapping.check(accepted)
@@ -115,7 +122,9 @@ class Inputs:
             InputError: a file or type does not exist, or the source is not supported.
         """
         if isinstance(source, str | os.PathLike):
-            yield from (self._file(file, type_name) for file in row_files(source, self._options))
+            yield from (self._file(file, type_name) for file in self._row_files(source))
+        elif self._reads_tables and (_is_stream(source) or isinstance(source, bytes | bytearray | memoryview)):
+            yield self._stream_file(source, type_name)
         elif isinstance(source, bytes | bytearray | memoryview):
             _no_type(type_name, "NDJSON")
             yield Chunks(lambda: iter([bytes(source)]), "")
@@ -160,7 +169,7 @@ class Inputs:
                     raise InputError(
                         f"a list of files contains a {type(item).__name__}, which is neither a path nor a stream"
                     )
-                yield from self.of(item, type_name if not _is_stream(item) else None)
+                yield from self.of(item, type_name if not _is_stream(item) or self._reads_tables else None)
         elif type_name is not None:
             yield from self._named(type_name, items)
         else:
@@ -170,9 +179,8 @@ class Inputs:
         """The rows of one type, or of a table that the mapping describes."""
         layout = self.layout(name)
         if isinstance(rows, str | os.PathLike):
-            for file in row_files(rows, self._options):
-                known = isinstance(layout, Mapped) and file.format.tables
-                yield FileSplit(file, layout) if known else self._file(file, name)
+            for file in self._row_files(rows):
+                yield FileSplit(file, layout) if isinstance(layout, Mapped) else self._file(file, name)
             return
         shown = layout.name if isinstance(layout, OfType) else _bare(name)
         if isinstance(rows, ArrowStream):
@@ -189,29 +197,43 @@ class Inputs:
             )
         yield Items(listed, layout)
 
+    @property
+    def _reads_tables(self) -> bool:
+        """Whether streams contain tables, and not NDJSON."""
+        return self._format is not None and self._format.tables
+
+    def _row_files(self, path: PathLike) -> list[RowFile]:
+        return row_files(path, self._options, None if self._format is None else self._format.name)
+
+    def _stream_file(self, source: Any, type_name: str | None) -> FileSplit:
+        """A stream of a format whose files are tables."""
+        assert self._format is not None
+        given = source if _is_stream(source) else io.BytesIO(bytes(source))
+        name = _name_of(given) or "the input"
+        return self._file(RowFile(StreamFile(lambda: nullcontext(given), name), self._format, name, None), type_name)
+
     def _file(self, file: RowFile, type_name: str | None) -> FileSplit:
         mapped = self._mapped(str(file.input), file.input.name, file.stem)
         if not file.format.tables:
             if mapped is not None:
-                raise InputError(
-                    f"the mapping describes {cut(file.input.name)}, but each of its records names its type; "
-                    "a mapping is for tables only",
-                    hint="remove the file from the mapping, or use patterns that end with .csv or .parquet",
-                )
+                return self._mapped_file(file, mapped, type_name)
             return FileSplit(file, None)
         if mapped is not None:
-            if type_name is not None:
-                raise InputError(f"the mapping gives the type of {cut(file.input.name)}: leave --type (type_name=) out")
-            return FileSplit(file, mapped)
+            return self._mapped_file(file, mapped, type_name)
         kind_and_name = self._type_of(file) if type_name is None else resolve_type(self._accepted, type_name)
         return FileSplit(file, OfType(*kind_and_name))
+
+    def _mapped_file(self, file: RowFile, mapped: Mapped, type_name: str | None) -> FileSplit:
+        if type_name is not None:
+            raise InputError(f"the mapping gives the type of {cut(file.input.label)}: leave --type (type_name=) out")
+        return FileSplit(file, mapped)
 
     def _type_of(self, file: RowFile) -> Type:
         """The type of the rows of a file, from its name, or from the name of the directory if this is one table."""
         try:
             return resolve_type(self._accepted, file.stem)
         except InputError as error:
-            named = file.input.name if file.input.name.startswith(file.stem) else file.input.directory
+            named = file.input.label if file.input.name.startswith(file.stem) else file.input.directory
             hint = "the file name must be the name of a type, unless --type (type_name=) or a mapping gives the type"
             message = f"{cut(named)}: {error.message}"
             raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
@@ -234,6 +256,25 @@ def _no_type(type_name: str | None, what: str) -> None:
         raise InputError(f"leave type_name out: {what} already contains the types")
 
 
+def can_read_again(source: object) -> bool:
+    """Whether a source has the same rows if it is read again: files, tables and lists, but no streams and pipes.
+
+    A length is no proof: an iterator with a progress bar has one, too.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return path.is_file() or path.is_dir() or not path.exists()  # an address or a pattern
+    if isinstance(source, Mapping):
+        return all(can_read_again(rows) for rows in source.values())
+    if _is_stream(source):
+        return False
+    if isinstance(source, ArrowStream):
+        return isinstance(source, Sized)  # a table, and not a reader of batches
+    return isinstance(source, Sequence) and all(
+        can_read_again(item) for item in source if isinstance(item, str | os.PathLike) or _is_stream(item)
+    )
+
+
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
     try:
         reader = pa.RecordBatchReader.from_stream(rows)
@@ -250,7 +291,7 @@ def _chunks_of(stream: Any) -> Iterator[bytes]:
 
 def _name_of(stream: object) -> str:
     name = getattr(stream, "name", "")
-    return Path(name).name if isinstance(name, str) else ""
+    return Path(name).name.strip("<>") if isinstance(name, str) else ""
 
 
 def resolve_type(accepted: AcceptedSchema, name: str) -> tuple[TypeKind, str]:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from pathlib import PurePath
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import cut
@@ -24,7 +23,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.storage.files.input import text_of
+from omnigraph.storage.files.input import label_of, text_of
 from omnigraph.write.input.constants import as_column
 from omnigraph.write.input.date_formats import DateFormat
 from omnigraph.write.input.named_columns import END, ID, Dialect
@@ -99,6 +98,7 @@ class TypeRows:
         sources: where the values of each property, and of `id`, `from` and `to`, come from.
         ignored: columns to leave out.
         others: how to treat all other columns.
+        optional: whether a row without the id, the key or an endpoint of the entity is left out instead of an error.
     """
 
     kind: TypeKind
@@ -107,6 +107,7 @@ class TypeRows:
     ignored: tuple[str, ...]
     others: Others
     at: Value = field(repr=False, compare=False)
+    optional: bool = False
 
     @property
     def mentioned(self) -> set[str]:
@@ -121,9 +122,9 @@ class Entry:
     Attributes:
         patterns: patterns of the paths or names of the tables.
         csv: the dialect, if the tables are CSV files.
-        column: the column that selects the type of a row, if there are several types.
-        when: pairs of a value of that column, and the mapping of rows with this value. If there is no such column: one
-            pair with the value ''.
+        column: the column that selects the type of a row; None if every row gives an entity of each type.
+        when: pairs of a value of that column, and the mapping of rows with this value. If there is no such column: a
+            pair for each entity of a row, with its position as the value.
     """
 
     patterns: tuple[str, ...]
@@ -164,7 +165,7 @@ class TableMapping:
             return given
         if isinstance(given, Mapping):
             return _mapping(as_document(given, "the mapping"))
-        return _mapping(read_document(text_of(given, options), PurePath(os.fspath(given)).name))
+        return _mapping(read_document(text_of(given, options), label_of(given)))
 
     def check(self, accepted: AcceptedSchema) -> None:
         """Check the mapping against a schema.
@@ -193,14 +194,17 @@ def _mapping(top: Value) -> TableMapping:
 
 
 _OF_TYPE = ("node", "edge", "id", "from", "to", "properties", "ignore", "others")
+_OF_ROW = (*_OF_TYPE, "optional")
 
 
 def _entry(value: Value, csv: Dialect) -> Entry:
-    members = value.members(("source", "csv", "column", "when", *_OF_TYPE))
+    members = value.members(("source", "csv", "column", "when", "rows", *_OF_TYPE))
     if "source" not in members:
         raise value.error("'source' is missing", "write source: with the name of a table, or a pattern")
     patterns = tuple(each.text() for each in members["source"].texts())
     dialect = _dialect(members["csv"], csv) if "csv" in members else csv
+    if "rows" in members:
+        return Entry(patterns, dialect, None, _entities_of_a_row(members), value)
     if "when" not in members:
         if "column" in members:
             raise members["column"].error("'when' is missing", "write when: with an entry for each value of the column")
@@ -215,6 +219,17 @@ def _entry(value: Value, csv: Dialect) -> Entry:
         raise members["when"].error("it is empty")
     each = tuple((word, _type_rows(rows, rows.members(_OF_TYPE), members)) for word, rows in when.items())
     return Entry(patterns, dialect, members["column"].text(), each, value)
+
+
+def _entities_of_a_row(members: Mapping[str, Value]) -> tuple[tuple[str, TypeRows], ...]:
+    """The entities that every row gives."""
+    for name in ("column", "when", "node", "edge", "id", *_ENDS, "properties"):
+        if name in members:
+            raise members[name].error(f"'{name}' does not belong next to 'rows'", "write it in each item of rows:")
+    items = members["rows"].items()
+    if not items:
+        raise members["rows"].error("it is empty")
+    return tuple((str(i), _type_rows(item, item.members(_OF_ROW), members)) for i, item in enumerate(items))
 
 
 def _type_rows(value: Value, members: Mapping[str, Value], above: Mapping[str, Value] | None = None) -> TypeRows:
@@ -241,7 +256,14 @@ def _type_rows(value: Value, members: Mapping[str, Value], above: Mapping[str, V
     ignored = [each.text() for each in _list(members.get("ignore")) + _list(of_all.get("ignore"))]
     others = members.get("others") or of_all.get("others")
     named = members["node" if kind is TypeKind.NODE else "edge"]
-    return TypeRows(kind, named.text(), tuple(source), tuple(ignored), _others(others), named)
+    optional = "optional" in members and _flag(members["optional"])
+    return TypeRows(kind, named.text(), tuple(source), tuple(ignored), _others(others), named, optional)
+
+
+def _flag(value: Value) -> bool:
+    if not isinstance(value.content, bool):
+        raise value.error(f"expected true or false, found {value.kind}")
+    return value.content
 
 
 def _list(value: Value | None) -> list[Value]:
@@ -301,9 +323,11 @@ def _text(value: Value) -> Text:
 
 
 def _dialect(value: Value, base: Dialect) -> Dialect:
-    members = value.members(("separator", "quote", "null"))
+    members = value.members(("separator", "quote", "null", "header", "columns", "skip"))
     separator = _character(members["separator"]) if "separator" in members else base.separator
-    quote = _character(members["quote"]) if "quote" in members else base.quote
+    quote = base.quote
+    if "quote" in members:
+        quote = "" if members["quote"].content == "" else _character(members["quote"])
     if separator == quote:
         raise value.error("separator and quote are the same character")
     nulls = base.nulls
@@ -314,7 +338,21 @@ def _dialect(value: Value, base: Dialect) -> Dialect:
             if not isinstance(spelling.content, str):
                 raise spelling.error(f"expected a text, found {spelling.kind}", 'put it in quotes: "null"')
         nulls = ("", *(str(spelling.content) for spelling in each))
-    return Dialect(separator, quote, nulls)
+    header = _flag(members["header"]) if "header" in members else base.header
+    columns = base.columns
+    if "columns" in members:
+        columns = tuple(name.text() for name in members["columns"].texts())
+        if len(set(columns)) < len(columns):
+            raise members["columns"].error("it contains a name twice")
+    skip = _lines(members["skip"]) if "skip" in members else base.skip
+    return Dialect(separator, quote, nulls, header, columns, skip)
+
+
+def _lines(value: Value) -> int:
+    count = value.content
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise value.error(f"expected a number of lines, found {value.kind}")
+    return count
 
 
 def _character(value: Value) -> str:

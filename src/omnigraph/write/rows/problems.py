@@ -6,12 +6,13 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import BadRowsError, Problem, cut
+from omnigraph.errors.write import kind_of
 
 SHOWN = 100
 _FOUND = 40
@@ -92,6 +93,7 @@ class Problems:
 
     Attributes:
         total: the number of problems.
+        counts: the number of problems by kind, for the first hundred kinds.
         coerced: counts the changes of the lenient reader; None when the reader is strict.
     """
 
@@ -99,13 +101,28 @@ class Problems:
         self._first: list[Problem] = []
         self.total = 0
         self.coerced: Coercions | None = None
+        self.counts: dict[tuple[str, str], int] = {}
 
     def add(self, problem: Problem) -> None:
         self.add_all([problem], 1)
 
     def add_all(self, problems: Iterable[Problem], count: int) -> None:
-        """Add `count` problems. It is enough if `problems` contains the first hundred of them."""
-        self.total += count
+        """Add `count` problems of one kind. It is enough if `problems` contains the first hundred of them."""
+        problems = list(problems)
+        self.merge(problems, {kind_of(problem): count for problem in problems[:1]}, count)
+
+    def merge(self, problems: Iterable[Problem], counts: Mapping[tuple[str, str], int], total: int) -> None:
+        """Add the problems of a part of the input.
+
+        Args:
+            problems: the first hundred of them, or none if they come after the first hundred of the input.
+            counts: their number by kind.
+            total: their number.
+        """
+        self.total += total
+        for kind, count in counts.items():
+            if len(self.counts) < SHOWN or kind in self.counts:
+                self.counts[kind] = self.counts.get(kind, 0) + count
         self._first = sorted([*self._first, *problems])[:SHOWN]
 
     @property
@@ -123,4 +140,4 @@ class Problems:
             BadRowsError: there are problems.
         """
         if self.total:
-            raise BadRowsError(self.first, self.total)
+            raise BadRowsError(self.first, self.total, self.counts)

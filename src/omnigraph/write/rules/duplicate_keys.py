@@ -17,6 +17,8 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.rules.constraints import ROW, C, Change, in_order, type_of
 from omnigraph.write.rules.violations import Describe, Violations, describe_duplicate_key, unique_subject
 
+_SHOWN_IDS = 100
+
 ROWS = "rows"
 
 RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -64,7 +66,9 @@ class DuplicateIds:
             self._keys[change.key] = found.sort_by("id"), found.num_rows if total is None else total
             return None
         if not self._last_wins and self.conflict is None:
-            self.conflict = KeyConflictError(change.key, pc.min(found["id"]).as_py())
+            ids = tuple(found.sort_by("id")["id"][:_SHOWN_IDS].to_pylist())
+            count = found.num_rows if total is None else total
+            self.conflict = KeyConflictError(change.key, ids[0], ids=ids, total=count, repeated=True)
         groups = found[ROWS].combine_chunks()
         lengths, numbers = pc.list_value_length(groups).to_numpy(), groups.flatten().to_numpy()
         last = np.maximum.reduceat(numbers, np.concatenate(([0], np.cumsum(lengths)[:-1])))

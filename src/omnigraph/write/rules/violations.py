@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.errors import ConstraintError, Violation, cut, shown
+from omnigraph.errors.write import kind_of
 from omnigraph.lang.schema.catalog import Cardinality
 from omnigraph.write.rules.constraints import ROW, ValueRule
 
@@ -23,10 +24,15 @@ class Violations:
     def __init__(self) -> None:
         self.first: list[Violation] = []
         self.total = 0
+        self._counts: dict[tuple[str, str], int] = {}
 
     def add(self, rows: pa.Table, describe: Describe, total: int | None = None) -> None:
         """Add rows that break a constraint. `total` is the number of such rows, if `rows` has only the first ones."""
-        self.total += rows.num_rows if total is None else total
+        count = rows.num_rows if total is None else total
+        self.total += count
+        for row in rows.slice(0, 1).to_pylist():
+            kind = kind_of(describe(row))
+            self._counts[kind] = self._counts.get(kind, 0) + count
         self.first += [describe(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
 
     def refuse(self) -> None:
@@ -36,7 +42,7 @@ class Violations:
             ConstraintError: there are violations.
         """
         if self.total:
-            raise ConstraintError(tuple(self.first), self.total)
+            raise ConstraintError(tuple(self.first), self.total, counts=self._counts)
 
 
 # Messages
