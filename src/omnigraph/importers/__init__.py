@@ -1,0 +1,1 @@
+"""Converts exports of other graph databases to a schema and files that a load takes."""
