@@ -1,0 +1,1 @@
+"""Clients of graphs: on a server, or open in this process, with the same members."""
