@@ -71,7 +71,10 @@ class Shell:
         """Run a command that fails, and return its error output."""
         result = self.run(*args)
         assert result.exit_code == code, result.output
-        assert result.stdout == ""
+        if "--json" in args:
+            assert json.loads(result.stdout)["exit_code"] == code
+        else:
+            assert result.stdout == ""
         return result.stderr
 
     def init(self, name: str = "graph") -> str:

@@ -104,7 +104,7 @@ def test_a_graph_can_be_named_in_several_ways(shell: Shell, graph: str) -> None:
     assert shell.run("branch", "list", f"file://{graph}").exit_code == 0
     assert "name a graph" in shell.fails("branch", "list", code=2)
     assert "name the graph once" in shell.fails("branch", "list", graph, "--store", graph, code=2)
-    assert "is the address of a server" in shell.fails("branch", "list", "http://localhost:8080")
+    assert "is the address of a server" in shell.fails("branch", "list", "http://localhost:8080", code=2)
     assert "there is no graph at" in (said := shell.fails("branch", "list", str(shell.root)))
     assert "omnigraph init" in said
     assert "'branch list' is a data command; --as names the actor of a write" in shell.fails(

@@ -97,3 +97,25 @@ def test_files_inside_a_graph_are_skipped(shell: Shell) -> None:
     assert (shell.root / "my.omni" / "_schema.pg").exists()
     assert shell.run("check", str(shell.root)).exit_code == 0
     assert "2 files" in shell.run("fmt", "--check", str(shell.root)).output
+
+
+def test_queries_are_checked_against_the_schema_of_a_graph(shell: Shell, graph: str) -> None:
+    bad = shell.write("bad.gq", BAD_QUERY)
+    shell.write("other.pg", "node Other { name: String @key }\n")
+    for address in ((graph,), ("--store", graph), ("--uri", graph)):
+        result = shell.run("check", *address, shell.queries, bad)
+        assert result.exit_code == 1
+        assert result.output.startswith(f"OK    {shell.queries}\nERROR type error: T1")
+    assert shell.run("check", f"file://{graph}", shell.queries).output == f"OK    {shell.queries}\n"
+    assert (
+        f"ERROR type error: T1: there is no node type Persn\n --> {bad}"
+        in shell.run("check", graph, str(shell.root)).output
+    )
+
+
+def test_a_graph_is_the_only_schema(shell: Shell, graph: str) -> None:
+    message = "give a graph or --schema, not both"
+    assert message in shell.fails("check", graph, shell.queries, "--schema", shell.schema, code=2)
+    assert "name a file or a directory to check" in shell.fails("check", graph, code=2)
+    assert "there are no .gq files here" in shell.fails("check", graph, shell.schema)
+    assert "name the graph once" in shell.fails("check", graph, "--store", graph, shell.queries, code=2)

@@ -259,12 +259,12 @@ def test_a_branch_in_the_place_of_a_commit_is_reported_with_its_head(shell: Shel
         assert f"its head is {head}" in said
 
 
-def test_a_commit_given_as_a_time_is_pointed_to_snapshot(shell: Shell, graph: str) -> None:
+def test_a_state_is_a_commit_or_a_time(shell: Shell, graph: str) -> None:
     head = shell.add_person(graph, "Ann")
-    text = "query q() { match { $p: Person } return { $p.name } }"
-    said = shell.fails("query", "--uri", graph, "-e", text, "--at", head[:10], code=2)
-    assert "is not a time" in said
-    assert "use --snapshot" in said
+    shell.add_person(graph, "Bob")
+    query = ("query", graph, "-e", "match { $p: Person } return { count($p) as n }", "--format", "csv", "--at")
+    assert shell.run(*query, head[:20]).stdout == "n\n1\n"
+    assert shell.run(*query, "2100-01-01").stdout == "n\n2\n"
 
 
 def test_only_similar_commands_are_suggested(shell: Shell) -> None:
@@ -290,7 +290,9 @@ def test_the_members_of_a_commit_are_shown_found_and_reverted(shell: Shell, grap
     assert " members=2" in shell.run("commit", "list", graph, "--full").stdout.splitlines()[0]
     member = newest["members"][1]["member_id"]
     shown = shell.run("commit", "show", newest["graph_commit_id"], "--uri", graph).stdout
-    assert f'member {member}: actor=bob node:Person=+1 affected_edges="0" affected_nodes="1" query="add"' in shown
-    shell.run("revert", newest["graph_commit_id"], "--member", member, "--uri", graph)
+    labels = 'affected_edges="0" affected_nodes="1" query="add"'
+    assert f'member {member}: actor=bob node:Person=+1 ("Bob") {labels}' in shown
+    reverted = shell.run("revert", newest["graph_commit_id"], "--member", member, "--uri", graph).stdout
+    assert reverted.startswith(f"reverted member {member} of commit {newest['graph_commit_id']} on main: commit ")
     with omnigraph.open(graph, read_only=True) as reader:
         assert reader.snapshot().scan("node:Person", columns=["id"])["id"].to_pylist() == ["Ann"]

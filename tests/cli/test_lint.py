@@ -71,3 +71,40 @@ def test_a_schema_that_does_not_compile_is_reported(shell: Shell) -> None:
     result = shell.run("lint", "--schema", broken, "--query", shell.queries)
     assert result.exit_code == 1
     assert "broken.pg:1:10" in result.stderr
+
+
+def test_queries_are_linted_against_the_schema_of_a_graph(shell: Shell, graph: str) -> None:
+    queries = shell.write("q.gq", "query q() { match { $p: Persn } return { $p.name } }\n")
+    result = shell.run("lint", graph, "--query", queries)
+    assert result.exit_code == 1
+    assert "did you mean 'Person'?" in result.output
+    for address in ((graph,), ("--store", graph), ("--uri", graph)):
+        report = shell.json("lint", *address, "--query", shell.queries)
+        assert report["schema_source"] == {"kind": "graph", "uri": graph}
+        assert (report["status"], report["queries_processed"]) == ("ok", 1)
+    assert shell.json("lint", graph)["schema_source"] == {"kind": "graph", "uri": graph}
+    assert "1 node type, 1 edge type: 0 warnings, 0 remarks\n" in shell.run("lint", graph).output
+
+
+def test_the_schema_of_a_state_is_used(shell: Shell, graph: str) -> None:
+    first = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
+    changed = shell.write("new.pg", shell.read("people.pg").replace("age: I32?", "years: I32?"))
+    assert shell.run("schema", "apply", graph, "--schema", changed, "--quiet").exit_code == 0
+    queries = shell.write("q.gq", "query q() { match { $p: Person } return { $p.age } limit 1 }\n")
+    assert shell.run("lint", graph, "--query", queries).exit_code == 1
+    assert shell.run("lint", graph, "--query", queries, "--snapshot", first).exit_code == 0
+
+
+def test_one_schema_is_needed(shell: Shell, graph: str) -> None:
+    assert "name a schema: give the URI of a graph, or --schema FILE" in shell.fails("lint", code=2)
+    assert "give a graph or --schema, not both" in shell.fails("lint", graph, "--schema", shell.schema, code=2)
+    assert "--schema names a file" in shell.fails("lint", "--schema", shell.schema, "--branch", "dev", code=2)
+
+
+def test_the_old_names_of_lint_still_work(shell: Shell, graph: str) -> None:
+    for words in (("query", "lint"), ("query", "check")):
+        result = shell.run(*words, "--schema", shell.schema, "--query", shell.queries)
+        assert result.exit_code == 0
+        assert result.stderr == f"'{' '.join(words)}' is deprecated, use 'lint'\n"
+        assert "OK    friends (read)" in result.stdout
+        assert shell.run(*words, graph, "--query", shell.queries, "--json").exit_code == 0

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from tests.cli.shell import Shell
 
 import omnigraph
-from omnigraph.cli.load import _print_receipt as print_receipt
+from omnigraph.cli.load import print_receipt as print_receipt
 from omnigraph.cli.main import cli
 from omnigraph.cli.progress import progress_display
 from omnigraph.engine.engines import JobProgress
@@ -41,7 +45,7 @@ def test_a_load_prints_the_target_and_the_counts(shell: Shell, graph: str, peopl
     result = shell.run("load", graph, "--data", people, "--mode", "append")
     assert result.exit_code == 0
     assert (
-        result.stdout == f"loaded {graph} on branch main with append: 3 entities across 1 node types and 1 edge types\n"
+        result.stdout == f"loaded {graph} on branch main with append: 3 entities across 1 node type and 1 edge type\n"
     )
     assert result.stderr == f"omnigraph load → {graph} (direct, local)\n"
     assert names(graph) == ["ann", "bob"]
@@ -101,6 +105,21 @@ def test_a_missing_branch_is_created_from_its_base(shell: Shell, graph: str, peo
     assert "created" not in again.stdout
 
 
+def test_errors_name_files_as_the_user_wrote_them(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shell.root)
+    (shell.root / "data").mkdir()
+    (shell.root / "data" / "Person.csv").write_text("name,age\nkim,old\n")
+    for written, named in (
+        ("data/Person.csv", "data/Person.csv"),
+        ("./data/Person.csv", "data/Person.csv"),
+        ("data", "data/Person.csv"),
+        ("data/*.csv", "data/Person.csv"),
+        (str(shell.root / "data"), "Person.csv"),
+    ):
+        said = shell.fails("load", graph, "--data", written, "--mode", "append", "--quiet")
+        assert said.startswith(f"{named}, line 2: Person.age: expected a whole number, found 'old'\n"), written
+
+
 def test_a_wrong_file_changes_nothing(shell: Shell, graph: str) -> None:
     wrong = shell.write("wrong.ndjson", PEOPLE + '{"type": "Person", "data": {"name": "cid", "age": "old"}}\n')
     said = shell.fails("load", graph, "--data", wrong, "--mode", "append", "--quiet")
@@ -153,7 +172,7 @@ def test_ingest_is_a_deprecated_alias_of_load(shell: Shell, graph: str) -> None:
     result = shell.run("ingest", graph, "--data", odd, "--branch", "inbox")
     assert result.exit_code == 0, result.stderr
     assert "load --lenient" in result.stderr
-    assert "with merge: 1 entities" in result.stdout
+    assert "with merge: 1 entity" in result.stdout
     assert "created branch inbox from main" in result.stdout
     assert "ingest" not in shell.run("--help").stdout
 
@@ -255,6 +274,9 @@ def test_a_check_writes_nothing(shell: Shell, graph: str, people: str) -> None:
 def test_a_missing_java_is_reported(
     shell: Shell, graph: str, people: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    from omnigraph.pipeline.spark import session
+
+    monkeypatch.setattr(session, "_session", session.Session())  # an earlier test may have started one in this process
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     said = shell.fails("load", graph, "--data", people, "--mode", "append", "--engine", "spark", "--quiet")
     assert "Spark needs Java" in said
@@ -278,3 +300,59 @@ def test_the_receipt_shows_types_merged_by_tasks(capsys: pytest.CaptureFixture[s
         "merged node:Person by tasks on Spark: much",
         "merged node:Town by one process: little",
     ]
+
+
+CSV = "name,age\nann,31\nbob,\n"
+
+
+def test_a_format_is_given_for_any_file_name(shell: Shell, graph: str) -> None:
+    file = shell.write("export.2024.dat", CSV)
+    assert "--format (format=) sets the format" in shell.fails("load", graph, "--data", file, "--mode", "append")
+    run = shell.run("load", graph, "--data", file, "--format", "csv", "--type", "Person", "--mode", "append")
+    assert run.exit_code == 0, run.output
+    assert names(graph) == ["ann", "bob"]
+
+
+def test_a_format_is_given_for_stdin(shell: Shell, graph: str) -> None:
+    given = ("load", graph, "--data", "-", "--mode", "merge", "--format", "csv")
+    assert shell.run(*given, "--type", "Person", stdin=CSV).exit_code == 0
+    assert names(graph) == ["ann", "bob"]
+    error = shell.run(*given, stdin=CSV)
+    assert error.exit_code == 1
+    assert "there is no type" in error.stderr
+    assert "unless --type (type_name=) or a mapping gives the type" in error.stderr
+
+
+@pytest.mark.parametrize("format", [None, "ndjson", "csv", "parquet", "arrow"])
+def test_pipes_and_descriptors_are_read(shell: Shell, graph: str, format: str | None) -> None:
+    table = pa.table({"name": ["ann", "bob"], "age": pa.array([31, None], pa.int32())})
+    path = shell.root / f"Person.{format}"
+    if format == "parquet":
+        pa.parquet.write_table(table, path)
+    elif format == "arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_text(CSV if format == "csv" else PEOPLE)
+    read, write = os.pipe()
+    os.write(write, path.read_bytes())
+    os.close(write)
+    kind = ["--type", "Person"] if format not in (None, "ndjson") else []
+    given = ["--format", format] if format is not None else []
+    run = shell.run("load", graph, "--data", f"/dev/fd/{read}", *given, *kind, "--mode", "append")
+    os.close(read)
+    assert run.exit_code == 0, run.output
+    assert names(graph) == ["ann", "bob"]
+
+
+@pytest.mark.slow
+def test_process_substitution_and_stdin_in_a_shell(shell: Shell, graph: str, people: str) -> None:
+    command = f"{sys.executable} -m omnigraph load {graph} --mode merge --quiet"
+    for data in (f"--data <(cat {people})", f"--data /dev/stdin < {people}", f"--data - < {people}"):
+        run = subprocess.run(["bash", "-c", f"{command} {data}"], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        assert "3 entities" in run.stdout
+    text = shell.write("people.txt", CSV)
+    piped = f"cat {text} | {command} --data /dev/stdin --format csv --type Person"
+    run = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
+    assert "2 entities" in run.stdout, run.stderr

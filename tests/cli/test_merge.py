@@ -41,7 +41,7 @@ def test_a_merge_prints_its_outcome_and_counts(shell: Shell, place: str) -> None
     assert done.stdout == "merged side into main: fast_forward\n  node:Person: 1 inserted, 0 updated, 0 deleted\n"
     assert done.stderr == f"omnigraph branch merge → {place} (direct, local)\n"
     again = shell.run("branch", "merge", "side", "--store", place, "--quiet")
-    assert (again.stdout, again.stderr) == ("merged side into main: already_up_to_date\n", "")
+    assert (again.stdout, again.stderr) == ("main is already up to date with side: nothing to merge\n", "")
 
 
 def test_merge_prints_json(shell: Shell, place: str) -> None:

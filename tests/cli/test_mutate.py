@@ -42,15 +42,15 @@ def test_a_query_of_a_file_can_be_run(shell: Shell, graph: str, queries: str) ->
     params = '{"a": "ann", "b": "bob"}'
     result = shell.run("mutate", "meet", "--query", queries, "--params", params, "--store", graph, "--as", "act-kim")
     assert (result.exit_code, result.stderr) == (0, "")  # a mutation prints no target, because its text names the types
-    assert result.stdout == "changed main via meet: 2 nodes, 1 edges\nactor_id: act-kim\n"
+    assert result.stdout == "changed main via meet: 2 nodes, 1 edge (3 created)\nactor_id: act-kim\n"
     result = shell.run("mutate", "forget", "--query", queries, "--params", '{"name": "ann"}', "--uri", graph)
-    assert result.stdout == "changed main via forget: 1 nodes, 1 edges\n"
+    assert result.stdout == "changed main via forget: 1 node, 1 edge (2 deleted)\n"
 
 
 def test_a_query_text_and_a_parameter_file_can_be_given(shell: Shell, graph: str) -> None:
     params = shell.write("params.json", '{"name": "Zoë", "extra": 1}')
     result = shell.run("mutate", "-e", ADD, "--params-file", params, "--store", graph)
-    assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
+    assert result.stdout == "changed main via add: 1 node, 0 edges (1 created)\n"
     assert result.stderr == "warning: 'add' has no parameter 'extra'; known: name\n"
 
 
@@ -94,7 +94,7 @@ def test_mutate_prints_json(shell: Shell, graph: str, queries: str) -> None:
 def test_a_mutation_can_write_to_a_branch(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "draft", "--uri", graph)
     result = shell.run("mutate", "-e", ADD, "--params", '{"name": "a"}', "--store", graph, "--branch", "draft")
-    assert result.stdout == "changed draft via add: 1 nodes, 0 edges\n"
+    assert result.stdout == "changed draft via add: 1 node, 0 edges (1 created)\n"
     assert people(shell, graph) == 0
 
 
@@ -107,10 +107,10 @@ def test_an_outdated_expected_commit_is_refused(shell: Shell, graph: str) -> Non
     assert f"the head of 'main' is {now}, not {head}" in said
     lost = shell.run(*first, '{"name": "b"}', "--json")
     assert lost.exit_code == 4
-    assert json.loads(lost.stdout) == {
-        "error": f"the head of 'main' is {now}, not {head}",
-        "precondition_failure": {"expected": head, "actual": now},
-    }
+    body = json.loads(lost.stdout)
+    assert body["error"] == f"the head of 'main' is {now}, not {head}"
+    assert body["precondition_failure"] == {"expected": head, "actual": now}
+    assert (body["kind"], body["exit_code"], "code" in body) == ("precondition_failed", 4, False)
     assert people(shell, graph) == 1
 
 
@@ -139,7 +139,7 @@ def test_a_repeated_mutation_with_a_key_returns_the_first_receipt(shell: Shell, 
 def test_change_is_a_deprecated_alias_of_mutate(shell: Shell, graph: str) -> None:
     result = shell.run("change", "-e", ADD, "--params", '{"name": "a"}', "--store", graph)
     assert result.exit_code == 0
-    assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
+    assert result.stdout == "changed main via add: 1 node, 0 edges (1 created)\n"
     assert result.stderr == "'change' is deprecated, use 'mutate'\n"
     assert "change" not in shell.run("--help").stdout.split("Commands:")[1].split("Capabilities:")[0].split()
 
@@ -172,7 +172,7 @@ def test_wrong_queries_are_reported(shell: Shell, graph: str, queries: str) -> N
     def says(*args: str) -> str:
         return shell.fails("mutate", *args, "--store", graph)
 
-    assert "the text has 4 queries, and no query name is given" in says("--query", queries)
+    assert "changes.gq has 4 queries, and no query name is given" in says("--query", queries)
     assert "there is no query 'ad'" in says("ad", "--query", queries)
     assert "'look' is a query that reads" in says("look", "--query", queries)
     assert "$name: not given" in says("add", "--query", queries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.shell import Shell
 
-_VALID = "  the file is valid; 'pipeline run --check' also checks the graph, the SQL and the rows\n"
+_VALID = "  the file is valid; 'pipeline run --dry-run' also checks the graph, the SQL and the rows\n"
 
 PIPELINE = """\
 pipeline: people
@@ -87,7 +87,7 @@ def test_a_failed_check_is_reported(shell: Shell, graph: str, file: str) -> None
     shell.write("people.yaml", PIPELINE.replace("expect: some", "expect: {rows: 3}"))
     said = shell.fails("pipeline", "run", file, "--var", "day=mon", "--run-id", "r1", "--quiet")
     assert said.splitlines() == [
-        "somebody: found 2 rows, expected 3 rows",
+        "somebody: found 2 rows, expected 3 rows: p.name='ann'; p.name='bob'",
         "  help: nothing was merged: the rows are on branch 'people-r1'; "
         "correct the branch or the input, and run it again",
     ]

@@ -55,7 +55,8 @@ def test_snapshot_and_verify_read_a_commit_a_tag_or_a_time(shell: Shell, graph: 
     )
     assert "give --snapshot or --at" in shell.fails("verify", graph, "--at", moment, "--snapshot", first, code=2)
     assert "--all checks every branch" in shell.fails("verify", graph, "--all", "--at", moment, code=2)
-    assert "is not a time" in shell.fails("snapshot", graph, "--at", "yesterday", code=2)
+    assert "is not a time" in shell.fails("snapshot", graph, "--at", "2026-3-14", code=2)
+    assert "there is no commit or tag 'yesterday'" in shell.fails("snapshot", graph, "--at", "yesterday")
     assert "has no commit before that time" in shell.fails("snapshot", graph, "--at", "2001-01-01")
 
 

@@ -99,6 +99,20 @@ def test_only_commands_that_need_spark_report_a_missing_package(shell: Shell, gr
 
 
 @pytest.mark.slow
+def test_only_commands_that_decide_report_a_missing_cedar(shell: Shell) -> None:
+    rule = "{id: r, allow: {actors: {group: crew}, actions: [read]}}"
+    bundle = shell.write("policy.yaml", f"version: 1\ngroups: {{crew: [kim]}}\nrules: [{rule}]\n")
+    needs = [["policy", "validate", "--policy", bundle]]
+    works = [["policy", "denials", "--file", shell.write("denials.jsonl", "")]]
+    program = [sys.executable, "-c", _RUN, json.dumps([*needs, *works])]
+    ran = subprocess.run(program, env=environment(), capture_output=True, text=True, check=True, timeout=PATIENCE)
+    missing, listed = json.loads(ran.stdout)
+    assert missing[0] == 1
+    assert "the package cedarpy, which is not installed\n  help: pip install 'omnigraph[policy]'" in missing[2]
+    assert (listed[0], listed[3]) == (0, "None")
+
+
+@pytest.mark.slow
 def test_a_handle_reports_the_missing_package(graph: str, people: str) -> None:
     program = [sys.executable, "-c", _HANDLE, graph, people]
     ran = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.cli.operator_config import FORMATS
 from omnigraph.cli.output import JSON
-from omnigraph.cli.query import FORMATS
-from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write, state_options
+from omnigraph.cli.scope import address_options, engine_options, open_to_read, open_to_write, state_options
+from omnigraph.cli.target import Target
 from omnigraph.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ def analytics() -> None:
 class _Options:
     """The options that all algorithms share."""
 
-    uri: str | None
-    uri_option: str | None
-    store: str | None
+    target: Target
     nodes: tuple[str, ...]
     edges: tuple[str, ...]
     branch: str | None
@@ -156,7 +155,7 @@ def _run(
     top: int | None = None,
 ) -> None:
     _check(options)
-    uri = address(options.uri, options.uri_option, options.store)
+    uri = options.target.storage()
     from omnigraph.pipeline.pipeline import Pipeline
     from omnigraph.pipeline.spark.session import SparkSettings, session
 

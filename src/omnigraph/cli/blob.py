@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, address_options, open_to_read, state_options
+from omnigraph.cli.scope import address_options, connect_to_read, state_options
 from omnigraph.cli.streams import write_stdout
+from omnigraph.cli.target import Target
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import BlobRangeError, InputError, cut
 
 if TYPE_CHECKING:
+    from omnigraph.cli.served import ServedBlob, ServedGraph
     from omnigraph.graph import Graph
     from omnigraph.read.blobs import Blob
 
@@ -31,7 +33,7 @@ def _selector_options(command: F) -> F:
     """Add the arguments that select a blob, and the options that select a snapshot."""
     for option in (
         state_options(),
-        address_options(positional=False),
+        address_options(positional=False, served=True),
         click.argument("property_", metavar="PROPERTY"),
         click.argument("entity_id", metavar="ID"),
         click.argument("type_name", metavar="TYPE"),
@@ -49,23 +51,22 @@ class BlobSelector:
     type_name: str
     entity_id: str
     property_: str
-    uri_option: str | None
-    store: str | None
+    target: Target
     branch: str | None
     at: str | datetime | None
 
     @property
-    def target(self) -> dict[str, str]:
+    def state(self) -> dict[str, str]:
         """The selected state, for the output."""
         if isinstance(self.at, str):
             return {"snapshot": self.at}
         branch = {"branch": self.branch or "main"}
         return branch if self.at is None else branch | {"at": self.at.isoformat()}
 
-    def open(self) -> Graph:
-        return open_to_read(address(self.uri_option, self.store))
+    def open(self) -> Graph | ServedGraph:
+        return connect_to_read(self.target.place())
 
-    def find(self, graph: Graph) -> Blob:
+    def find(self, graph: Graph | ServedGraph) -> Blob | ServedBlob:
         key = f"{self.entity}:{self.type_name}"
         return graph.blob(key, self.entity_id, self.property_, branch=self.branch, at=self.at)
 
@@ -131,7 +132,7 @@ def stat(as_json: bool, **selected: Any) -> None:
         "uri": found.uri,
     }
     facts = {name: value for name, value in facts.items() if value is not None}
-    view = {**selector.target, "resolved_snapshot": found.snapshot_id}
+    view = {**selector.state, "resolved_snapshot": found.snapshot_id}
     if as_json:
         members = {
             "entity": selector.entity,

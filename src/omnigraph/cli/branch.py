@@ -9,20 +9,21 @@ import click
 
 from omnigraph.cli.conditions import condition_options, conditions
 from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, print_previewed, resolution
-from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import ProgressDisplay
 from omnigraph.cli.scope import (
-    address,
     address_options,
     confirm,
+    connect_to_read,
+    connect_to_write,
     engine_options,
     execution,
     open_to_read,
     open_to_write,
+    preview_option,
     write_options,
 )
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.merge.receipt import MergeReceipt
@@ -35,7 +36,7 @@ def branch() -> None:
 
 @branch.command()
 @click.argument("name")
-@address_options(positional=False)
+@address_options(positional=False, served=True)
 @click.option(
     "--from",
     "start",
@@ -45,14 +46,12 @@ def branch() -> None:
 )
 @write_options()
 @JSON
-def create(
-    name: str, uri_option: str | None, store: str | None, start: str, actor: str | None, quiet: bool, as_json: bool
-) -> None:
+def create(name: str, target: Target, start: str, actor: str | None, quiet: bool, as_json: bool) -> None:
     """Create a branch. Copies no data."""
     from omnigraph.errors import NotFoundError
     from omnigraph.lang.names import did_you_mean
 
-    with open_to_write(address(uri_option, store), actor, quiet=quiet) as graph:
+    with connect_to_write(target.place(), actor, quiet=quiet) as graph:
         if start in graph.branches:
             created = graph.branches.create(name, source=start)
         else:
@@ -63,19 +62,19 @@ def create(
                 raise NotFoundError(
                     f"there is no branch, commit or tag '{start}'", hint=did_you_mean(start, known)
                 ) from error
-        uri = graph.uri
+        uri, by = graph.uri, graph.actor
     if as_json:
-        print_json({"uri": uri, "from": start, "name": created.name} | ({"actor_id": actor} if actor else {}))
+        print_json({"uri": uri, "from": start, "name": created.name} | ({"actor_id": by} if by else {}))
     else:
         click.echo(f"created branch {created.name} from {start}")
 
 
 @branch.command("list")
-@address_options(positional=True)
+@address_options(positional=True, served=True)
 @JSON
-def list_branches(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
+def list_branches(target: Target, as_json: bool) -> None:
     """List the branches by name."""
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with connect_to_read(target.place()) as graph:
         names = sorted(branch.name for branch in graph.branches)
     if as_json:
         print_json({"branches": names})
@@ -85,21 +84,19 @@ def list_branches(uri: str | None, uri_option: str | None, store: str | None, as
 
 @branch.command()
 @click.argument("name")
-@address_options(positional=False)
+@address_options(positional=False, served=True)
 @write_options(destructive=True)
 @JSON
-def delete(
-    name: str, uri_option: str | None, store: str | None, actor: str | None, quiet: bool, yes: bool, as_json: bool
-) -> None:
+def delete(name: str, target: Target, actor: str | None, quiet: bool, yes: bool, as_json: bool) -> None:
     """Delete a branch, and the commits that no other branch has."""
-    uri = address(uri_option, store)
-    confirm(f"deleting branch '{name}'", uri, yes=yes, as_json=as_json)
-    with open_to_write(uri, actor, quiet=quiet) as graph:
+    place = target.place()
+    confirm(f"deleting branch '{name}'", place, yes=yes, as_json=as_json)
+    with connect_to_write(place, actor, quiet=quiet) as graph:
         graph.branches.delete(name)
-        uri = graph.uri
+        uri, by = graph.uri, graph.actor
     name = name.strip()
     if as_json:
-        print_json({"uri": uri, "name": name} | ({"actor_id": actor} if actor else {}))
+        print_json({"uri": uri, "name": name} | ({"actor_id": by} if by else {}))
     else:
         click.echo(f"deleted branch {name}")
 
@@ -109,13 +106,12 @@ def delete(
 @address_options(positional=False)
 @click.option("--to", "commit_id", metavar="COMMIT|TAG", required=True, help="Commit that becomes the head.")
 @click.option("--if-commit", metavar="ID", help="Reset only if this commit is the head of the branch.")
-@click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
+@preview_option("preview", "Show the result, and write nothing.")
 @write_options()
 @JSON
 def reset(
     name: str,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     commit_id: str,
     if_commit: str | None,
     preview: bool,
@@ -127,17 +123,12 @@ def reset(
 
     The branch `main` cannot be reset: undo its commits with 'omnigraph revert'.
     """
-    given = address(uri_option, store)
+    given = target.storage()
     with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
-        try:
-            done = graph.branches.reset(name, commit_id, expect_head=if_commit, preview=preview)
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
-        uri = graph.uri
+        done = graph.branches.reset(name, commit_id, expect_head=if_commit, preview=preview)
+        uri, by = graph.uri, graph.actor
     if as_json:
-        print_json({"uri": uri, **done.to_json()} | ({"actor_id": actor} if actor else {}))
+        print_json({"uri": uri, **done.to_json()} | ({"actor_id": by} if by else {}))
         return
     if not done.is_changed:
         click.echo(f"branch {done.name} already is at {done.head}")
@@ -149,8 +140,12 @@ def reset(
 
 @branch.command()
 @click.argument("source")
-@address_options(positional=False)
-@click.option("--into", "target", metavar="BRANCH", default="main", help="Branch to merge into.  [default: main]")
+@address_options(
+    positional=False,
+    served=True,
+    stored_only=("if_commit", "unchanged_since", "reads", "timeout", "engine", "master"),
+)
+@click.option("--into", "into", metavar="BRANCH", default="main", help="Branch to merge into.  [default: main]")
 @conflict_options("BRANCH", "SOURCE")
 @click.option("--delete-branch", is_flag=True, help="Delete SOURCE after the merge.")
 @click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
@@ -162,9 +157,8 @@ def reset(
 @JSON
 def merge(
     source: str,
-    uri_option: str | None,
-    store: str | None,
-    target: str,
+    target: Target,
+    into: str,
     preview: bool,
     strategy: str | None,
     resolutions: tuple[str, ...],
@@ -198,18 +192,13 @@ def merge(
         "idempotency_key": idempotency_key,
         **conditions(unchanged_since, reads, timeout),
     }
-    given = address(uri_option, store)
+    place = target.place()
     shown = ProgressDisplay(notes=not quiet and not as_json)
     with (
-        open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph,
-        execution("merging", engine, master, shown) as execute,
+        connect_to_read(place) if preview else connect_to_write(place, actor, quiet=quiet) as graph,
+        execution("merging", engine, master, shown, place=place) as execute,
     ):
-        try:
-            receipt = graph.merge(source, target, **options, **execute)
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
+        receipt = graph.merge(source, into, **options, **execute)
         uri = graph.uri
     if receipt.branch_delete_error is not None:
         click.echo(f"branch '{receipt.source}' was not deleted: {receipt.branch_delete_error}", err=True)
@@ -234,8 +223,7 @@ def merge(
 @JSON
 def update(
     name: str,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     preview: bool,
     strategy: str | None,
     resolutions: tuple[str, ...],
@@ -256,29 +244,24 @@ def update(
 
     If there are conflicts, nothing is written and the exit code is 1, also for a preview.
     """
-    given = address(uri_option, store)
+    given = target.storage()
     shown = ProgressDisplay(notes=not quiet and not as_json)
     with (
         open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph,
         execution("comparing", engine, master, shown) as execute,
     ):
-        try:
-            receipt = graph.branches.update(
-                name,
-                strategy=strategy,
-                resolutions=dict(resolution(text) for text in resolutions),
-                level=level,
-                preview=preview,
-                message=message,
-                expect_head=if_commit,
-                idempotency_key=idempotency_key,
-                **conditions(unchanged_since, reads, timeout),
-                **execute,
-            )
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
+        receipt = graph.branches.update(
+            name,
+            strategy=strategy,
+            resolutions=dict(resolution(text) for text in resolutions),
+            level=level,
+            preview=preview,
+            message=message,
+            expect_head=if_commit,
+            idempotency_key=idempotency_key,
+            **conditions(unchanged_since, reads, timeout),
+            **execute,
+        )
         uri = graph.uri
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
@@ -294,14 +277,21 @@ def _print_receipt(receipt: MergeReceipt, valid: str = "ours") -> None:
         count = conflict_count(receipt.total_conflicts)
         click.echo(f"would not merge {receipt.source} into {receipt.target}: {count} no decision")
     else:
-        done = "would merge" if receipt.preview else "merged"
-        click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
+        click.echo(_outcome(receipt))
     for change in _schema_lines(receipt):
         click.echo(f"  {change}")
     print_changes(receipt, receipt.target, valid)
     print_previewed(receipt)
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")
+
+
+def _outcome(receipt: MergeReceipt) -> str:
+    """One line about the result of a merge without conflicts."""
+    if receipt.outcome.value == "already_up_to_date":
+        return f"{receipt.target} is already up to date with {receipt.source}: nothing to merge"
+    done = "would merge" if receipt.preview else "merged"
+    return f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}"
 
 
 def _schema_lines(receipt: MergeReceipt) -> Iterator[str]:

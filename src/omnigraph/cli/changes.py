@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from omnigraph.cli.output import JSON, iso_time, print_json
-from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.scope import address_options, connect_to_read
+from omnigraph.cli.target import Target
 from omnigraph.errors import InputError
 from omnigraph.errors.source import cut, one_line, printable
 
@@ -50,7 +51,7 @@ def changes() -> None:
 
 
 @changes.command("poll")
-@address_options(positional=True)
+@address_options(positional=True, served=True, stored_only=("wait",))
 @click.option("--branch", metavar="BRANCH", help="Branch to follow.  [default: main]")
 @click.option("--cursor", metavar="CURSOR", help="Continue after an earlier poll.")
 @click.option("--start", metavar="POSITION", help="Begin at now, beginning, or after:COMMIT.  [default: now]")
@@ -66,9 +67,7 @@ def changes() -> None:
 )
 @JSON
 def poll_changes(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     cursor: str | None,
     start: str | None,
@@ -84,7 +83,7 @@ def poll_changes(
 
     Store the printed cursor after you have applied the changes. Pass it to the next poll.
     """
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with connect_to_read(target.place()) as graph:
         page = graph.changes.poll(
             branch=branch,
             cursor=cursor,
@@ -126,15 +125,13 @@ def print_change(change: EntityChange) -> None:
 
 
 @changes.command("baseline")
-@address_options(positional=True)
+@address_options(positional=True, served=True)
 @click.option("--branch", metavar="BRANCH", help="Branch to follow.  [default: main]")
 @filter_options
 @click.option("--out", metavar="PATH", required=True, help="File for the entities, as NDJSON.")
 @JSON
 def take_baseline(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     kinds: tuple[str, ...],
     types: tuple[str, ...],
@@ -148,7 +145,7 @@ def take_baseline(
     """
     from omnigraph.storage.files.local_output import output_file
 
-    with open_to_read(address(uri, uri_option, store)) as graph, _locked(out):
+    with connect_to_read(target.place()) as graph, _locked(out):
         found = graph.changes.baseline(branch=branch, kinds=kinds or None, types=types or None, ops=ops or None)
         with output_file(out) as file:
             for chunk in found.lines():

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.amounts import parse_age
+from omnigraph.amounts import counted, parse_age
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, confirm, open_to_read, open_to_write
+from omnigraph.cli.scope import address_options, confirm, open_to_read, open_to_write
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.cleanup import CleanupReport, LoadAtWork
@@ -36,17 +37,17 @@ def age(text: str) -> timedelta:
     help="Remove only orphaned files older than this.",
 )
 @click.option("--confirm", "confirmed", is_flag=True, help="Run the cleanup. The default is a preview.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, as without --confirm.")
 @click.option("--yes", is_flag=True, help="Consent to a destructive write on a remote graph.")
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def cleanup(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     keep: int | None,
     older_than: timedelta | None,
     orphans_older_than: timedelta,
     confirmed: bool,
+    dry_run: bool,
     yes: bool,
     quiet: bool,
     as_json: bool,
@@ -58,10 +59,12 @@ def cleanup(
     """
     if keep is None and older_than is None:
         raise click.UsageError("give --keep N, --older-than AGE, or both")
-    target = address(uri, uri_option, store)
+    if dry_run and confirmed:
+        raise click.UsageError("give --dry-run or --confirm, not both")
+    uri = target.storage()
     if confirmed:
-        confirm("cleanup", target, yes=yes, as_json=as_json)
-    opened = open_to_write(target, None, quiet=quiet) if confirmed else open_to_read(target)
+        confirm("cleanup", uri, yes=yes, as_json=as_json)
+    opened = open_to_write(uri, None, quiet=quiet) if confirmed else open_to_read(uri)
     with opened as graph:
         report = graph.cleanup(
             keep=keep, older_than=older_than, orphans_older_than=orphans_older_than, preview=not confirmed
@@ -123,17 +126,17 @@ def _kept_reason(load: LoadAtWork) -> str:
 def _print_report(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
     done = "would remove" if report.preview else "removed"
     click.echo(
-        f"cleanup {uri} ({policy}) — {done} {report.versions_removed} versions ({report.bytes_removed} bytes) "
-        f"across {len(report.tables)} datasets",
+        f"cleanup {uri} ({policy}) — {done} {counted(report.versions_removed, 'version')} "
+        f"({counted(report.bytes_removed, 'byte')}) across {counted(len(report.tables), 'dataset')}",
         err=err,
     )
     for table in (*report.tables, report.manifest):
         counts = {
-            "versions": table.old_versions_removed,
-            "forks": table.forks_removed,
-            "orphaned files": table.orphans_removed,
+            "version": table.old_versions_removed,
+            "fork": table.forks_removed,
+            "orphaned file": table.orphans_removed,
         }
-        results = [f"{count} {what}" for what, count in counts.items() if count]
+        results = [counted(count, what) for what, count in counts.items() if count]
         if table.error is not None:
             results = [f"failed: {table.error}"]
         if results:

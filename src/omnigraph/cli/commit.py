@@ -12,17 +12,25 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.changes import filter_options, limit_option, print_cause, print_change
-from omnigraph.cli.output import JSON, iso_time, print_json, print_members, quoted
-from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.output import COLOR, JSON, iso_time, print_json, print_members, quoted, terminal_width, uses_color
+from omnigraph.cli.scope import address_options, connect_to_read
+from omnigraph.cli.served import ServedGraph
 from omnigraph.cli.streams import write_stdout
+from omnigraph.cli.target import Target
 from omnigraph.errors import VersionReclaimedError, cut
 from omnigraph.errors.source import printable
 
 if TYPE_CHECKING:
     from omnigraph.changes.commit_page import ChangePage
     from omnigraph.changes.diff import Diff
-    from omnigraph.commit.manifest import Commit, Member, TypeCounts
+    from omnigraph.commit.manifest import Commit, Member
     from omnigraph.graph import Graph
+
+_IDS = 5
+"""Number of ids of changed entities that `commit show` prints for each member and type."""
+
+_SHORTEST = 20
+"""A message is not truncated below this width."""
 
 
 @click.group()
@@ -41,17 +49,16 @@ def _read_filter(ctx: click.Context, option: click.Parameter, text: str | None) 
 
 
 @commit.command("list")
-@address_options(positional=True)
+@address_options(positional=True, served=True)
 @click.option("--branch", metavar="BRANCH", default="main", help="Branch whose history to list.  [default: main]")
 @click.option("--filter", "actor", metavar="actor=NAME", callback=_read_filter, help="List only commits of this actor.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of commits.")
 @click.option("--cursor", metavar="CURSOR", help="Continue after an earlier page.")
 @click.option("--full", is_flag=True, help="Print full ids and the manifest version of each commit.")
+@COLOR
 @JSON
 def list_commits(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str,
     actor: str | None,
     limit: int | None,
@@ -67,7 +74,7 @@ def list_commits(
     """
     from omnigraph.commit.manifest import commit_json
 
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with connect_to_read(target.place()) as graph:
         page = graph.commits.list(branch=branch, actor=actor, limit=limit, cursor=cursor)
     if as_json:
         marks = {found: {"is_kept": False} for found in page.removed}
@@ -75,13 +82,15 @@ def list_commits(
         print_json({"commits": commits, "cursor": page.cursor})
         return
     for line in full_lines(page.commits) if full else history_lines(page.commits, page.removed):
-        click.echo(line)
+        click.echo(line, color=uses_color())
     if page.cursor is not None:
         click.echo(f"there are more: add --cursor {page.cursor}", err=True)
 
 
 def full_lines(commits: Sequence[Commit]) -> Iterator[str]:
     """One line per commit, with its full id."""
+    from omnigraph.graph.commit_rows import shown_counts
+
     for found in commits:
         parts = [found.id, f"graph_branch={found.branch}", f"graph_manifest_version={found.manifest_version}"]
         if found.actor is not None:
@@ -99,81 +108,46 @@ def full_lines(commits: Sequence[Commit]) -> Iterator[str]:
 
 
 def history_lines(commits: Sequence[Commit], removed: Collection[str] = ()) -> Iterator[str]:
-    """One line per commit for people: short id, time, kind, counts, actor, mark and the first line of the message."""
-    from omnigraph.commit.lineage import short_ids
+    """One line per commit for people: short id, time, kind, counts, actor, mark and the first line of the message.
 
-    short = short_ids([found.id for found in commits])
-    rows = [
-        (
-            short[found.id],
-            f"{iso_time(found.created_at)[:19].replace('T', ' ')}",
-            found.writer or "",
-            shown_counts(found),
-            cut(found.recorded_actor or ""),
-            "not kept" if found.id in removed else "",
-            shown_message(found),
-        )
-        for found in commits
-    ]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width]
-        yield printable("  ".join([*cells, row[-1]]).rstrip())
-
-
-def shown_counts(commit: Commit) -> str:
-    """The number of changed entities, and `schema` if the commit changed the schema, as in `+3 ~1 -2 schema`.
-
-    Empty if the numbers are not recorded.
+    On a terminal, long messages are truncated, so that the lines fit.
     """
-    from omnigraph.merge.receipt import adopts_tables
+    from rich.cells import cell_len, set_cell_size
 
-    totals = commit.totals
-    if totals is None:
-        return ""
-    changes_schema = commit.writer == "SchemaApply" or adopts_tables(commit)
-    return " ".join(part for part in (_signed(totals), "schema" if changes_schema else "") if part) or "no rows"
+    from omnigraph.graph.commit_rows import commit_rows
 
-
-def _signed(counts: TypeCounts) -> str:
-    """Numbers of changed entities, as in `+3 ~1 -2`; empty if there are none."""
-    signs = (("+", counts.inserted), ("~", counts.updated), ("-", counts.deleted))
-    return " ".join(f"{sign}{count}" for sign, count in signs if count)
-
-
-def shown_message(commit: Commit) -> str:
-    """The first line of the message. A merge or a branch update without a message is described."""
-    from omnigraph.merge.receipt import stored_merge
-
-    if commit.message is None and (stored := stored_merge(commit)) is not None:
-        source, target = stored["source"], commit.branch
-        if commit.writer == "BranchUpdate":
-            return cut(f"update {target} from {source}")
-        return cut(f"merge {source} into {target}")
-    return first_line(commit.message or "")
-
-
-def first_line(text: str) -> str:
-    """The first line of a message, shortened."""
-    return cut(text.strip().partition("\n")[0])
+    rows, columns = commit_rows(commits, removed), terminal_width()
+    widths = [max((cell_len(row[i]) for row in rows), default=0) for i in range(6)]
+    for row in rows:
+        padded = zip(row, widths, strict=False)
+        cells = [cell + " " * (width - cell_len(cell)) for cell, width in padded if width]
+        message, room = row[-1], None if columns is None else columns - sum(map(cell_len, cells)) - 2 * len(cells)
+        if room is not None and cell_len(message) > max(room, _SHORTEST):
+            message = set_cell_size(message, max(room, _SHORTEST) - 1) + "…"
+        if uses_color():
+            cells[0] = click.style(cells[0], "yellow")
+        yield "  ".join([*cells, message]).rstrip()
 
 
 @commit.command()
 @click.argument("commit_id")
-@address_options(positional=False)
+@address_options(positional=False, served=True, stored_only=("changes",))
 @click.option("--changes", is_flag=True, help="Show the changes since the first parent, as `diff` does.")
 @JSON
-def show(commit_id: str, uri_option: str | None, store: str | None, changes: bool, as_json: bool) -> None:
+def show(commit_id: str, target: Target, changes: bool, as_json: bool) -> None:
     """Show one commit of any branch.
 
     COMMIT_ID is the id of a commit, the start of it, or a tag.
     """
     from omnigraph.cli.diff import DEFAULT_LIMIT, print_diff
     from omnigraph.commit.manifest import commit_json
+    from omnigraph.graph.commit_rows import signed
 
-    with open_to_read(address(uri_option, store)) as graph:
+    with connect_to_read(target.place()) as graph:
         found = graph.commits.get(commit_id)
-        diff = _changes_of(graph, found) if changes and found.parent is not None else None
+        diff = None
+        if changes and found.parent is not None and not isinstance(graph, ServedGraph):
+            diff = _changes_of(graph, found)
         members = commit_json(found)
         if as_json:
             if diff is None:
@@ -182,7 +156,7 @@ def show(commit_id: str, uri_option: str | None, store: str | None, changes: boo
                 head = json.dumps(members, ensure_ascii=False).removesuffix("}")
                 write_stdout(chain([f'{head}, "changes": '.encode()], diff.json_chunks(), [b"}\n"]))
             return
-        counts = {one.key: _signed(one) for one in found.counts or ()}
+        counts = {one.key: signed(one) for one in found.counts or ()}
         shown = {"graph_branch": found.branch, "created_at": iso_time(found.created_at), "counts": counts}
         print_members({name: value for name, value in members.items() if name != "members"} | shown)
         for member in found.members:
@@ -192,14 +166,25 @@ def show(commit_id: str, uri_option: str | None, store: str | None, changes: boo
             if diff is None:
                 click.echo("the first commit has no parent, so it has no changes")
             else:
-                print_diff(diff, DEFAULT_LIMIT)
+                print_diff(diff, DEFAULT_LIMIT, f"omnigraph diff {found.parent} {found.id} --limit N shows more")
 
 
 def _shown_member(member: Member) -> str:
     """The actor, the counts and the labels of a member of a group, on one line."""
+    from omnigraph.graph.commit_rows import signed
+
+    changed = dict(member.changed)
     parts = [] if member.actor is None else [f"actor={member.actor}"]
-    parts += [f"{one.key}={_signed(one)}" for one in member.counts]
+    parts += [f"{one.key}={signed(one)}{_shown_ids(changed.get(one.key, ()))}" for one in member.counts]
     return " ".join([*parts, *(f"{name}={quoted(value)}" for name, value in member.labels)])
+
+
+def _shown_ids(ids: Sequence[str]) -> str:
+    """The first ids of the entities that a member changed, as in ` ("ann", "bob", … 3 more)`."""
+    if not ids:
+        return ""
+    more = [f"… {len(ids) - _IDS:,} more"] if len(ids) > _IDS else []
+    return f" ({', '.join([*(quoted(cut(one)) for one in ids[:_IDS]), *more])})"
 
 
 def _changes_of(graph: Graph, commit: Commit) -> Diff:
@@ -215,15 +200,14 @@ def _changes_of(graph: Graph, commit: Commit) -> Diff:
 
 @commit.command("changes")
 @click.argument("commit_id")
-@address_options(positional=False)
+@address_options(positional=False, served=True)
 @limit_option
 @click.option("--page-token", metavar="TOKEN", help="Show exactly one page: the one after this token.")
 @filter_options
 @JSON
 def commit_changes(
     commit_id: str,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     limit: int,
     page_token: str | None,
     kinds: tuple[str, ...],
@@ -238,7 +222,7 @@ def commit_changes(
     from omnigraph.engine.request_options import ChangeOptions
 
     filters: ChangeOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}
-    with open_to_read(address(uri_option, store)) as graph:
+    with connect_to_read(target.place()) as graph:
 
         def pages() -> Iterator[ChangePage]:
             """All pages; with a token, one page."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from omnigraph.cli.files import read_bytes
+from omnigraph.cli.files import STDIN, read_bytes
 from omnigraph.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,16 +51,16 @@ def conditions(unchanged_since: str | None, reads: tuple[str, ...], timeout: flo
         CompileError: a text is not a query.
     """
     listed = [read for text in reads for read in _queries(text)]
-    return {"unchanged_since": unchanged_since, "reads": listed, "timeout": timeout}
+    return {"unchanged_since": unchanged_since, "reads": tuple(listed), "timeout": timeout}
 
 
 def _queries(text: str) -> list[tuple[str, dict[str, object], str]]:
     """All queries of a file or a text, each with its name."""
     from omnigraph.lang.query import parse_queries
 
-    if text.endswith(".gq") or Path(text).is_file():
+    if text == "-" or text.endswith(".gq") or Path(text).is_file():
         try:
-            text = read_bytes(Path(text)).decode()
+            text = read_bytes(STDIN if text == "-" else Path(text)).decode()
         except UnicodeDecodeError as error:
             raise InputError(f"{text} is not UTF-8", hint="save the file as UTF-8") from error
     return [(text, {}, query.name) for query in parse_queries(text).queries]

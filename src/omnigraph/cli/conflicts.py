@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from omnigraph.cli.scope import preview_option
 from omnigraph.errors import conflict_help
 from omnigraph.errors.source import one_line
 
@@ -19,13 +20,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def conflict_options(ours: str, theirs: str) -> Callable[[F], F]:
-    """Add the options `--preview`, `--strategy`, `--resolve` and `--level`.
+    """Add the options `--dry-run`, `--strategy`, `--resolve` and `--level`.
 
     Args:
         ours: the side that wins with `ours`, for the help text.
         theirs: the side that wins with `theirs`.
     """
-    preview = click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
+    preview = preview_option("preview", "Show the result, and write nothing.")
     strategy = click.option(
         "--strategy",
         type=click.Choice(["ours", "theirs"]),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import begin_write, open_to_read, open_to_write
+from omnigraph.cli.scope import address_options, begin_write, open_to_read, open_to_write
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.backup import CopyReceipt
@@ -17,18 +18,19 @@ _QUIET = click.option("--quiet", is_flag=True, help="Hide the line about the tar
 
 
 @click.command()
-@click.argument("uri")
 @click.argument("dest")
+@address_options(positional=False)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Copy only the newest N commits of each branch.")
 @click.option("--read-only", is_flag=True, help="Write nothing to the graph. Do not run cleanup at the same time.")
 @_QUIET
 @JSON
-def backup(uri: str, dest: str, keep: int | None, read_only: bool, quiet: bool, as_json: bool) -> None:
-    """Copy the graph at URI to DEST: all branches, tags and history of one moment. Writers may continue.
+def backup(dest: str, target: Target, keep: int | None, read_only: bool, quiet: bool, as_json: bool) -> None:
+    """Copy a graph to DEST: all branches, tags and history of one moment. Writers may continue.
 
     DEST is an empty directory, s3://bucket/prefix, or an earlier backup of the same graph, which is updated. A backup
-    is itself a graph. An interrupted backup continues when it is started again.
+    is itself a graph. An interrupted backup continues when it is started again. The graph can be given before DEST.
     """
+    uri = target.storage()
     with open_to_read(uri) if read_only else open_to_write(uri, None, quiet=quiet) as graph:
         receipt = graph.backup(dest, keep=keep)
     if as_json:
@@ -38,15 +40,16 @@ def backup(uri: str, dest: str, keep: int | None, read_only: bool, quiet: bool, 
 
 
 @click.command()
-@click.argument("uri")
+@address_options(positional=True)
 @JSON
-def relocate(uri: str, as_json: bool) -> None:
+def relocate(target: Target, as_json: bool) -> None:
     """Adjust a graph to its new location after it was copied or moved.
 
     Opening the graph for writing does this once. This command checks every version file of every branch again.
     """
     from omnigraph.graph import relocate as relocate_graph
 
+    uri = target.storage()
     begin_write()
     done = relocate_graph(uri)
     if as_json:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.output import JSON
-from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.output import COLOR, JSON, uses_color
+from omnigraph.cli.scope import address_options, open_to_read
 from omnigraph.cli.streams import write_stdout
+from omnigraph.cli.target import Target
 from omnigraph.errors.source import cut, one_line
 from omnigraph.errors.values import value_text
-from omnigraph.settings import NO_COLOR
 
 if TYPE_CHECKING:
     from omnigraph.changes.diff import ChangeCounts, Diff, TypeDiff
@@ -47,12 +46,12 @@ _LONGEST_ID = 80
     metavar="N",
     help=f"Maximum number of changes to show.  [default: {DEFAULT_LIMIT}; all with --json]",
 )
+@COLOR
 @JSON
 def diff_states(
     before: str,
     after: str,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     only_counts: bool,
     types: tuple[str, ...],
     ids: tuple[str, ...],
@@ -65,7 +64,7 @@ def diff_states(
     A state is a branch, a commit id, a tag, or a time of main: 2026-03-14T09:30:00Z. Lines with + are inserted
     entities, lines with ~ updated ones, lines with - deleted ones.
     """
-    with open_to_read(address(uri_option, store)) as graph:
+    with open_to_read(target.storage()) as graph:
         found = graph.diff(before, after, types=types or None, ids=ids or None, ops=ops or None)
         if as_json:
             write_stdout(chain(found.json_chunks(0 if only_counts else limit), [b"\n"]))
@@ -73,8 +72,14 @@ def diff_states(
             print_diff(found, 0 if only_counts else DEFAULT_LIMIT if limit is None else limit)
 
 
-def print_diff(diff: Diff, limit: int) -> None:
-    """Print a diff for people: the numbers first, then the first changes, grouped by type."""
+def print_diff(diff: Diff, limit: int, all_by: str = "--limit shows more") -> None:
+    """Print a diff for people: the numbers first, then the first changes, grouped by type.
+
+    Args:
+        diff: the diff.
+        limit: the maximum number of changes to print.
+        all_by: how to see the other changes.
+    """
     stat = diff.stat()
     for line in _summary(diff):
         echo(line)
@@ -87,7 +92,7 @@ def print_diff(diff: Diff, limit: int) -> None:
                 echo(line)
             shown += min(one.counts.total, limit - shown)
     if 0 < limit < stat.total.total:
-        echo(f"\n… and {stat.total.total - shown:,} more changes; --limit shows more")
+        echo(f"\n… and {stat.total.total - shown:,} more changes; {all_by}")
 
 
 def _summary(diff: Diff) -> Iterator[str]:
@@ -163,9 +168,8 @@ def change_lines(
 
 
 def echo(line: str) -> None:
-    """Print a line, in colours if stdout is a terminal and NO_COLOR is not set."""
-    colored = sys.stdout.isatty() and not NO_COLOR.get()
-    click.echo(line, color=colored)
+    """Print a line, in colours if the user wants them."""
+    click.echo(line, color=uses_color())
 
 
 def _id(text: str) -> str:

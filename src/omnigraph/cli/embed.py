@@ -6,14 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.mutate import precondition_json
+from omnigraph.cli.embed_files import FileOptions, embed_files, file_options, refuse_options
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_display
-from omnigraph.cli.scope import address, address_options, engine_options, execution, open_to_write, write_options
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.cli.scope import address_options, engine_options, execution, open_to_write, preview_option, write_options
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.vectors import EmbedReceipt
+
+_OF_GRAPHS = (
+    *(
+        "uri",
+        "uri_option",
+        "store",
+        "profile",
+        "branch",
+        "properties",
+        "which",
+        "if_commit",
+        "message",
+        "check",
+        "engine",
+    ),
+    *("master", "actor"),
+)
+_OF_FILES = ("clean", "reembed_all", "select")
 
 
 @click.command()
@@ -38,14 +56,13 @@ if TYPE_CHECKING:
 @click.option("--all", "which", flag_value="all", help="Compute all vectors again.")
 @click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
 @click.option("--message", metavar="TEXT", help="Message of the commit.")
-@click.option("--check", is_flag=True, help="Compute the vectors, and write nothing.")
+@preview_option("check", "Compute the vectors, and write nothing.")
 @engine_options("the size of the tables")
+@file_options
 @write_options()
 @JSON
 def embed(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str,
     types: tuple[str, ...],
     properties: tuple[str, ...],
@@ -55,6 +72,7 @@ def embed(
     check: bool,
     engine: str,
     master: str | None,
+    files: FileOptions,
     actor: str | None,
     quiet: bool,
     as_json: bool,
@@ -64,7 +82,15 @@ def embed(
     The environment selects the model (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL). Vectors that are up to
     date stay. Texts with a cached vector are not sent to the model again. The exit code is 4 if the head is not the
     commit of --if-commit.
+
+    With --seed, or --input, --output and --spec, no graph is needed: the command copies records of the form
+    {"type": …, "data": {…}} and adds the missing vectors.
     """
+    if files.names_files:
+        refuse_options(_OF_GRAPHS, "is about a graph, and does not apply to files")
+        embed_files(files, types, quiet=quiet, as_json=as_json)
+        return
+    refuse_options(_OF_FILES, "is about files: give --seed, or --input, --output and --spec")
     options: dict[str, Any] = {
         "which": which,
         "types": types,
@@ -74,18 +100,13 @@ def embed(
         "message": message,
         "check": check,
     }
-    given = address(uri, uri_option, store)
+    uri = target.storage()
     with (
-        open_to_write(given, actor, quiet=quiet) as graph,
+        open_to_write(uri, actor, quiet=quiet) as graph,
         progress_display(shown=not quiet and not as_json) as shown,
         execution("embedding", engine, master, shown) as execute,
     ):
-        try:
-            receipt = graph.embed(progress=shown.vectors, **options, **execute)
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
+        receipt = graph.embed(progress=shown.vectors, **options, **execute)
         uri = graph.uri
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Sequence
 from types import FrameType
 
 _INTERRUPTED = 130
 
 
-def main() -> None:
+def serve() -> None:
+    """Run `omnigraph serve`, for the script `omnigraph-server`."""
+    main(["serve", *sys.argv[1:]])
+
+
+def main(args: Sequence[str] | None = None) -> None:
     """Run the command line."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
@@ -17,7 +24,7 @@ def main() -> None:
     from omnigraph.cli.main import main as run
 
     signal.signal(signal.SIGINT, before)
-    run()
+    run(args)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

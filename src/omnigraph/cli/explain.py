@@ -8,19 +8,19 @@ from pathlib import Path
 import click
 
 from omnigraph.cli.mutate import errors_in, parameters, source
-from omnigraph.cli.output import JSON, print_json
+from omnigraph.cli.output import JSON, print_json, terminal_width
 from omnigraph.cli.query import budget, query_options
-from omnigraph.cli.scope import address, open_to_read
+from omnigraph.cli.scope import open_to_read
+from omnigraph.cli.target import Target
 
 
 @click.command()
-@query_options
+@query_options(served=False)
 @click.option("--analyze", is_flag=True, help="Run the query, and show the rows and the time of each step.")
 @JSON
 def explain(
     name: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     query_path: Path | None,
     query_string: str | None,
     params: str | None,
@@ -39,8 +39,8 @@ def explain(
     Each step shows the estimated number of rows. --json adds the statistics of the planner and the reasons for its
     choices.
     """
-    uri = address(uri_option, store)
-    text = source(query_path, query_string)
+    uri = target.storage()
+    text = source(query_path, query_string, name)
     given = parameters(params, params_file)
     with open_to_read(uri) as graph, errors_in(query_path):
         allowed = budget(seconds, memory, rows, returned)
@@ -48,4 +48,4 @@ def explain(
     if as_json:
         print_json(found.to_json())
     else:
-        click.echo(str(found))
+        click.echo(found.text(terminal_width()))

@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.files import read_schema
+from omnigraph.cli.files import SOURCE_FILE, read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, address_options, begin_write, open_to_read, state_options
+from omnigraph.cli.scope import address_options, begin_write, connect_to_read, open_to_read, state_options
+from omnigraph.cli.served import ServedGraph
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
-    from omnigraph.commit.audit import RecoveryRecord
-    from omnigraph.commit.sidecar import Sidecar
-    from omnigraph.commit.snapshots import Snapshot
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+    from omnigraph.graph import Graph
 
 
 @click.command()
 @click.argument("uri")
-@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="Schema file (.pg).")
+@click.option("--schema", "schema_path", type=SOURCE_FILE, required=True, metavar="FILE", help="Schema file (.pg).")
 @click.option(
     "--force", is_flag=True, help="Replace schema files of a failed creation. Never changes an existing graph."
 )
-def init(uri: str, schema_path: Path, force: bool) -> None:
+@JSON
+def init(uri: str, schema_path: Path, force: bool, as_json: bool) -> None:
     """Create a graph at URI from a schema."""
     from omnigraph.graph import init as create
     from omnigraph.lang.schema import compile_schema
@@ -35,26 +34,25 @@ def init(uri: str, schema_path: Path, force: bool) -> None:
     compile_schema(source, str(schema_path))  # reports errors with the name of the user's file
     begin_write()
     with create(uri, source.decode(), force=force) as graph:
-        click.echo(f"initialized {graph.uri}")
+        if as_json:
+            print_json({"uri": graph.uri})
+        else:
+            click.echo(f"initialized {graph.uri}")
 
 
 @click.command()
-@address_options(positional=True)
+@address_options(positional=True, served=True)
 @state_options("Show")
 @JSON
 def snapshot(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     at: str | datetime | None,
     as_json: bool,
 ) -> None:
     """Show the version of every table at the head of a branch, at a commit or at a time."""
-    with open_to_read(address(uri, uri_option, store)) as graph:
-        moment = at if isinstance(at, datetime) else None
-        commit = at if isinstance(at, str) else None
-        members = snapshot_json(graph.snapshot(branch=branch, commit=commit, at=moment), graph.session.format)
+    with connect_to_read(target.place()) as graph:
+        members = graph.tables(branch, at) if isinstance(graph, ServedGraph) else _tables(graph, branch, at)
     if as_json:
         print_json(members)
         return
@@ -69,29 +67,11 @@ def snapshot(
         )
 
 
-def snapshot_json(view: Snapshot, format_: int) -> dict[str, Any]:
-    from omnigraph.lang.schema.type_key import TypeKey
-
-    datasets = []
-    for key, pin in view.tables.items():
-        kind, name = TypeKey.parse(key)
-        datasets.append(
-            {
-                "entity_kind": kind,
-                "type_name": name,
-                "dataset_path": pin.ref.path,
-                "published_dataset_version": pin.ref.version,
-                "native_dataset_branch": pin.ref.branch,
-                "entity_count": pin.row_count,
-            }
-        )
-    return {
-        "graph_branch": view.branch,
-        "graph_manifest_version": view.manifest_version,
-        "graph_commit_id": view.commit.id,
-        "internal_schema_version": format_,
-        "datasets": datasets,
-    }
+def _tables(graph: Graph, branch: str | None, at: str | datetime | None) -> dict[str, Any]:
+    """The versions of all tables, as JSON."""
+    moment = at if isinstance(at, datetime) else None
+    commit = at if isinstance(at, str) else None
+    return graph.snapshot(branch=branch, commit=commit, at=moment).to_json(graph.session.format)
 
 
 @click.group()
@@ -102,16 +82,16 @@ def recovery() -> None:
 @recovery.command("list")
 @address_options(positional=True)
 @JSON
-def list_recoveries(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
+def list_recoveries(target: Target, as_json: bool) -> None:
     """List the recovered writes, oldest first, and the interrupted writes that are still pending.
 
     This command recovers nothing. A pending write is recovered by the next write to its branch, or when the graph is
     opened for writing.
     """
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with open_to_read(target.storage()) as graph:
         settled, waiting = graph.recovery.list(), graph.recovery.pending()
     if as_json:
-        print_json({"recoveries": [_record_json(r) for r in settled], "pending": [_pending_json(s) for s in waiting]})
+        print_json({"recoveries": [r.to_json() for r in settled], "pending": [s.to_json() for s in waiting]})
         return
     for record in settled:
         commit = f" commit={record.commit_id}" if record.commit_id else ""
@@ -129,30 +109,3 @@ def list_recoveries(uri: str | None, uri_option: str | None, store: str | None, 
 
 def _version(version: int | None) -> str:
     return "none" if version is None else f"version {version}"
-
-
-def _record_json(record: RecoveryRecord) -> dict[str, Any]:
-    return {
-        "operation_id": record.operation_id,
-        "graph_commit_id": record.commit_id,
-        "recovery_kind": record.kind.value,
-        "recovery_for_actor": record.actor,
-        "sidecar_writer_kind": record.writer,
-        "graph_branch": record.branch,
-        "per_table_outcomes": [
-            {"key": t.key, "state": t.state, "from_version": t.from_version, "to_version": t.to_version}
-            for t in record.tables
-        ],
-        "created_at": record.created_at,
-    }
-
-
-def _pending_json(sidecar: Sidecar) -> dict[str, Any]:
-    return {
-        "operation_id": sidecar.operation_id,
-        "graph_commit_id": sidecar.commit.id,
-        "actor_id": sidecar.commit.actor,
-        "sidecar_writer_kind": sidecar.kind.value,
-        "graph_branch": sidecar.branch,
-        "started_at": sidecar.started_at,
-    }

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.commit import shown_message
 from omnigraph.cli.output import JSON, iso_time, print_json
-from omnigraph.cli.scope import address, address_options, open_to_read, state_options
+from omnigraph.cli.scope import address_options, open_to_read, state_options
+from omnigraph.cli.target import Target
 from omnigraph.errors import cut
 from omnigraph.errors.source import one_line, printable
 
@@ -38,8 +38,7 @@ def blame(
     type_name: str,
     entity_id: str,
     property_: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     at: str | datetime | None,
     first_parent: bool,
@@ -49,7 +48,7 @@ def blame(
 
     If a merge brought a value, the commit of the merged branch is shown.
     """
-    with open_to_read(address(uri_option, store)) as graph:
+    with open_to_read(target.storage()) as graph:
         found = graph.blame(type_name, entity_id, property_, branch=branch, at=at, follow=not first_parent)
     if as_json:
         print_json(_plain([value.to_json() for value in found]))
@@ -68,15 +67,14 @@ def blame(
 def log(
     type_name: str,
     entity_id: str,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     at: str | datetime | None,
     first_parent: bool,
     as_json: bool,
 ) -> None:
     """Show every commit that inserted, updated or deleted an entity, newest first, with the values."""
-    with open_to_read(address(uri_option, store)) as graph:
+    with open_to_read(target.storage()) as graph:
         found = graph.log(type_name, entity_id, branch=branch, at=at, follow=not first_parent)
     if as_json:
         print_json(_plain(found.to_json()))
@@ -130,6 +128,8 @@ def _headline(change: LoggedChange, short: dict[str, str]) -> str:
     parts = [f"{sign} {short[commit.id]}", _time(commit), change.operation.value]
     parts += [commit.actor or "-"]
     parts += [f"on {commit.branch}"] if change.merged_by is not None else []
+    from omnigraph.graph.commit_rows import shown_message
+
     message = shown_message(commit)
     parts += [message] if message else []
     return "  ".join(parts)

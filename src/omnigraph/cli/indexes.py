@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, open_to_read, open_to_write, state_options
+from omnigraph.cli.scope import address_options, open_to_read, open_to_write, state_options
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def indexes(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     at: str | datetime | None,
     build: bool,
@@ -38,12 +37,12 @@ def indexes(
     """
     if build and at is not None:
         raise click.UsageError("--build works on the head of a branch: omit --snapshot and --at")
-    target = address(uri, uri_option, store)
+    uri = target.storage()
     if not build:
-        with open_to_read(target) as graph:
+        with open_to_read(uri) as graph:
             _show(graph.indexes(branch=branch, at=at), None, as_json)
         return
-    with open_to_write(target, None, quiet=quiet) as graph:
+    with open_to_write(uri, None, quiet=quiet) as graph:
         _show(*_build(graph, branch), as_json)
 
 

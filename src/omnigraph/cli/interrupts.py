@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from omnigraph.read.budget import Cancellation
 
 _arrivals: list[int] = []
 """The read end of the pipe to which Python writes the number of each signal; empty before `watch`."""
@@ -39,6 +46,37 @@ def is_interrupt(error: BaseException) -> bool:
 def forget() -> None:
     """Clear the record of interrupts, after one was handled."""
     _arrived()
+
+
+@contextmanager
+def cancelled_by_interrupt() -> Iterator[Cancellation]:
+    """Let Ctrl-C cancel the work of a block. A second Ctrl-C interrupts it wherever it is.
+
+    Raises:
+        KeyboardInterrupt: the work failed after Ctrl-C.
+    """
+    from omnigraph.read.budget import Cancellation
+
+    cancel = Cancellation()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if cancel.cancelled:
+            raise KeyboardInterrupt
+        cancel.cancel()
+
+    try:
+        before = signal.signal(signal.SIGINT, stop)
+    except ValueError:  # not the main thread
+        yield cancel
+        return
+    try:
+        yield cancel
+    except Exception as error:
+        if cancel.cancelled:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _arrived() -> bool:

@@ -5,71 +5,136 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.cli.files import read_bytes, read_schema, replace_text, source_files
+from omnigraph.amounts import counted
+from omnigraph.cli.files import SOURCE_FILE, STDIN, is_graph, read_bytes, read_schema, replace_text, source_files
 from omnigraph.cli.output import print_json
+from omnigraph.cli.scope import address_options, open_to_read, state_options
 from omnigraph.cli.streams import read_stdin, write_data
-from omnigraph.errors import CompileError, InputError, SourceText
+from omnigraph.cli.target import Target
+from omnigraph.dataclass import dataclass
+from omnigraph.errors import CompileError, InputError, SourceText, cut
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostics import Finding
     from omnigraph.lang.query import LintReport
     from omnigraph.lang.schema import Catalog
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _ANY = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 
+@dataclass(frozen=True, slots=True)
+class _SchemaSource:
+    """The schema that queries are checked against.
+
+    Attributes:
+        text: its source text.
+        name: its name in messages.
+        origin: the file or the graph, as the JSON output names it.
+    """
+
+    catalog: Catalog
+    text: bytes
+    name: str
+    origin: dict[str, str]
+
+    @classmethod
+    def of_file(cls, path: Path) -> _SchemaSource:
+        """The schema of a file.
+
+        Raises:
+            CompileError: the schema does not compile.
+        """
+        from omnigraph.lang.schema import compile_schema
+
+        text = read_schema(path)
+        return cls(compile_schema(text, str(path)), text, str(path), {"kind": "file", "path": str(path)})
+
+    @classmethod
+    def of_graph(cls, uri: str, branch: str | None, at: str | datetime | None) -> _SchemaSource:
+        """The schema of a graph, as it was applied."""
+        from omnigraph.lang.schema import compile_schema
+
+        with open_to_read(uri) as graph:
+            text, where = graph.schema.show(branch=branch, at=at), graph.uri
+        name = f"the schema of {where}"
+        return cls(compile_schema(text, name), text.encode(), name, {"kind": "graph", "uri": where})
+
+
 @click.command()
-@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="Schema file (.pg).")
-@click.option("--query", "query_path", type=_FILE, metavar="FILE", help="Query file (.gq).")
+@address_options(positional=True)
+@click.option(
+    "--schema", "schema_path", type=SOURCE_FILE, metavar="FILE", help="Schema file (.pg), instead of a graph."
+)
+@click.option("--query", "query_path", type=SOURCE_FILE, metavar="FILE", help="Query file (.gq).")
+@state_options("Use the schema of")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def lint(schema_path: Path, query_path: Path | None, as_json: bool) -> None:
+def lint(
+    target: Target,
+    schema_path: Path | None,
+    query_path: Path | None,
+    branch: str | None,
+    at: str | datetime | None,
+    as_json: bool,
+) -> None:
     """Report errors and likely mistakes in queries.
 
-    Without --query, checks the schema. The exit code is 1 if there is an error, but not for warnings and remarks.
+    Uses the schema of a graph, or of --schema. Without --query, checks the schema. The exit code is 1 if there is an
+    error, but not for warnings and remarks.
     """
-    from omnigraph.lang.query import lint_queries
-    from omnigraph.lang.schema import compile_schema
-
-    text = read_schema(schema_path)
-    catalog = compile_schema(text, str(schema_path))
+    schema = _schema_source(schema_path, target, branch, at)
     if query_path is None:
-        _lint_schema(catalog, text, schema_path, as_json)
+        _lint_schema(schema, as_json)
         return
-    report = lint_queries(read_bytes(query_path), catalog, str(query_path))
+    from omnigraph.lang.query import lint_queries
+
+    report = lint_queries(read_bytes(query_path), schema.catalog, str(query_path))
     if as_json:
-        source = {"kind": "file", "path": str(schema_path)}
-        print_json(report.to_json(source, str(query_path)))
+        print_json(report.to_json(schema.origin, str(query_path)))
     else:
         _print_report(report)
     if report.errors:
         raise SystemExit(1)
 
 
-def _lint_schema(catalog: Catalog, text: bytes, path: Path, as_json: bool) -> None:
+def _schema_source(path: Path | None, target: Target, branch: str | None, at: str | datetime | None) -> _SchemaSource:
+    if path is None:
+        if not target.is_given and not target.has_default:
+            raise click.UsageError("name a schema: give the URI of a graph, or --schema FILE")
+        return _SchemaSource.of_graph(target.storage(), branch, at)
+    if target.is_given:
+        raise click.UsageError("give a graph or --schema, not both")
+    if branch is not None or at is not None:
+        raise click.UsageError("--branch, --snapshot and --at select the schema of a graph, and --schema names a file")
+    return _SchemaSource.of_file(path)
+
+
+def _lint_schema(schema: _SchemaSource, as_json: bool) -> None:
     from omnigraph.lang.schema import lint_schema
     from omnigraph.lang.tokens import read_source
 
+    catalog = schema.catalog
     findings = lint_schema(catalog)
     if as_json:
         report = {
             "status": "ok",
-            "schema_source": {"kind": "file", "path": str(path)},
+            "schema_source": schema.origin,
             "errors": 0,
             **_counts(findings),
             "findings": [finding.to_json() for finding in findings],
         }
         print_json(report)
         return
-    _print_findings(findings, read_source(text, str(path)))
+    _print_findings(findings, read_source(schema.text, schema.name))
     counts = _counts(findings)
-    types = f"{_plural(len(catalog.nodes), 'node type')}, {_plural(len(catalog.edges), 'edge type')}"
-    click.echo(f"{types}: {_plural(counts['warnings'], 'warning')}, {_plural(counts['infos'], 'remark')}")
+    types = f"{counted(len(catalog.nodes), 'node type')}, {counted(len(catalog.edges), 'edge type')}"
+    click.echo(f"{types}: {counted(counts['warnings'], 'warning')}, {counted(counts['infos'], 'remark')}")
 
 
 def _counts(findings: Sequence[Finding]) -> dict[str, int]:
@@ -89,8 +154,8 @@ def _print_report(report: LintReport) -> None:
             click.echo(f"WARN  {result.name}: {warning}")
     _print_findings([finding for finding in report.findings if finding.code != "Q000"], report.source)
     click.echo(
-        f"{_plural(len(report.results), 'query', 'queries')}: {_plural(report.errors, 'error')}, "
-        f"{_plural(report.warnings, 'warning')}, {_plural(report.infos, 'remark')}"
+        f"{counted(len(report.results), 'query', 'queries')}: {counted(report.errors, 'error')}, "
+        f"{counted(report.warnings, 'warning')}, {counted(report.infos, 'remark')}"
     )
 
 
@@ -108,40 +173,74 @@ def _location(finding: Finding, source: SourceText | None) -> str:
     return f" ({', '.join(finding.query_names)})" if finding.query_names else ""
 
 
-def _plural(count: int, noun: str, nouns: str | None = None) -> str:
-    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
-
-
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FILE|DIR]...")
-@click.option("--schema", "schema_path", type=_FILE, metavar="FILE", help="Schema to check the queries against.")
-@click.option("--query", "queries", type=_FILE, multiple=True, metavar="FILE", help="Same as a FILE argument.")
+@click.argument("given", nargs=-1, metavar="[GRAPH] [FILE|DIR]...")
+@address_options(positional=False)
+@click.option("--schema", "schema_path", type=SOURCE_FILE, metavar="FILE", help="Schema to check the queries against.")
+@click.option("--query", "queries", type=SOURCE_FILE, multiple=True, metavar="FILE", help="Same as a FILE argument.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def check(paths: tuple[Path, ...], schema_path: Path | None, queries: tuple[Path, ...], as_json: bool) -> None:
+def check(
+    given: tuple[str, ...],
+    target: Target,
+    schema_path: Path | None,
+    queries: tuple[Path, ...],
+    as_json: bool,
+) -> None:
     """Compile schemas and queries, and report every error.
 
     A file that does not parse has one error. For each query, only its first error is reported. Queries are checked
-    against --schema, or against the only schema among the files. The exit code is 1 if a file does not compile.
+    against the schema of GRAPH, against --schema, or against the only schema among the files. The exit code is 1 if a
+    file does not compile.
     """
     from omnigraph.lang.schema import check_schema, compile_schema
 
+    target, paths = _graph_and_paths(given, target)
     named = [*paths, *queries]
+    if target.is_given:
+        _check_against_graph(target, schema_path, named, as_json)
+        return
     if schema_path is not None:
         read_schema(schema_path)
     if not named and schema_path is None:
         raise click.UsageError("name a file or a directory to check")
     files = source_files([*named, *([schema_path] if schema_path and schema_path not in named else [])])
-    schemas = [file for file in files if file.suffix == ".pg"]
+    schemas = [file for file in files if file.suffix == ".pg" or file is schema_path]
     errors = {file: check_schema(read_bytes(file), str(file)) for file in schemas}
-    texts = [file for file in files if file.suffix == ".gq"]
+    texts = [file for file in files if file.suffix == ".gq" or file in queries]
     if texts:
         against = schema_path or (schemas[0] if len(schemas) == 1 else None)
         if against is None:
             found = "none was given" if not schemas else f"{len(schemas)} were given"
-            raise InputError(f"queries need one schema, but {found}", hint="add --schema FILE")
+            raise InputError(f"queries need one schema, but {found}", hint="add --schema FILE, or name a graph first")
         if not errors[against]:
             catalog = compile_schema(read_bytes(against), str(against))
             errors |= {file: _query_errors(file, catalog) for file in texts}
+    _report_check(files, errors, as_json)
+    if any(errors.values()):
+        raise SystemExit(1)
+
+
+def _graph_and_paths(given: Sequence[str], target: Target) -> tuple[Target, list[Path]]:
+    """The graph and the files that the arguments of `check` name. The first argument may be a graph."""
+    if given and is_graph(given[0]):
+        target, given = replace(target, uri=given[0]), given[1:]
+    for name in given:
+        if not Path(name).exists():
+            raise click.BadParameter(f"Path '{cut(name)}' does not exist.", param_hint="'[GRAPH] [FILE|DIR]...'")
+    return target, [Path(name) for name in given]
+
+
+def _check_against_graph(target: Target, schema_path: Path | None, named: Sequence[Path], as_json: bool) -> None:
+    """Check queries against the schema of a graph."""
+    if schema_path is not None:
+        raise click.UsageError("give a graph or --schema, not both")
+    if not named:
+        raise click.UsageError("name a file or a directory to check")
+    files = [file for file in source_files(named) if file.suffix == ".gq" or file is STDIN]
+    if not files:
+        raise InputError("there are no .gq files here", hint="a graph is the schema for queries: name a .gq file")
+    catalog = _SchemaSource.of_graph(target.storage(), None, None).catalog
+    errors = {file: _query_errors(file, catalog) for file in files}
     _report_check(files, errors, as_json)
     if any(errors.values()):
         raise SystemExit(1)
@@ -263,4 +362,4 @@ def _report_format(outcomes: Sequence[tuple[Path, str, CompileError | None]], ch
             click.echo(f"{'would format' if check_only else 'formatted'} {path}")
     changed = sum(status == "changed" for _, status, _ in outcomes)
     verb = "would change" if check_only else "changed"
-    click.echo(f"{_plural(len(outcomes), 'file')}, {changed} {verb}")
+    click.echo(f"{counted(len(outcomes), 'file')}, {changed} {verb}")

@@ -8,7 +8,8 @@ import click
 
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_display
-from omnigraph.cli.scope import address, address_options, engine_options, execution, open_to_write
+from omnigraph.cli.scope import address_options, engine_options, execution, open_to_write
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.optimize import OptimizeReceipt, TableOptimized
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def optimize(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str,
     engine: str,
     master: str | None,
@@ -35,9 +34,9 @@ def optimize(
     Tables that the branch has not written to are left to the branch that it was created from. Query results stay the
     same. The exit code is 1 if a table was skipped because it is ahead of the manifest.
     """
-    target = address(uri, uri_option, store)
+    uri = target.storage()
     with (
-        open_to_write(target, None, quiet=quiet) as graph,
+        open_to_write(uri, None, quiet=quiet) as graph,
         progress_display(shown=not quiet and not as_json) as shown,
         execution("optimizing", engine, master, shown) as execute,
     ):

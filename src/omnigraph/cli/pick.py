@@ -9,11 +9,9 @@ import click
 
 from omnigraph.cli.conditions import condition_options, conditions
 from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, print_previewed, resolution
-from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import ProgressDisplay
 from omnigraph.cli.scope import (
-    address,
     address_options,
     engine_options,
     execution,
@@ -21,7 +19,7 @@ from omnigraph.cli.scope import (
     open_to_write,
     write_options,
 )
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.merge.pick_receipt import PickReceipt
@@ -91,8 +89,7 @@ def _run(
     commit_id: str,
     where: dict[str, str],
     *,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     resolutions: tuple[str, ...],
     if_commit: str | None,
     unchanged_since: str | None,
@@ -107,18 +104,13 @@ def _run(
 ) -> None:
     options |= {"resolutions": dict(resolution(text) for text in resolutions), "expect_head": if_commit, **where}
     options |= conditions(unchanged_since, reads, timeout)
-    given = address(uri_option, store)
+    uri = target.storage()
     shown = ProgressDisplay(notes=not quiet and not as_json)
     with (
-        open_to_read(given) if options["preview"] else open_to_write(given, actor, quiet=quiet) as graph,
+        open_to_read(uri) if options["preview"] else open_to_write(uri, actor, quiet=quiet) as graph,
         execution("comparing", engine, master, shown) as execute,
     ):
-        try:
-            receipt: PickReceipt = getattr(graph, verb)(commit_id, **options, **execute)
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
+        receipt: PickReceipt = getattr(graph, verb)(commit_id, **options, **execute)
         uri = graph.uri
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
@@ -131,11 +123,14 @@ def _run(
 def _print_receipt(verb: str, receipt: PickReceipt) -> None:
     from omnigraph.merge.pick_receipt import PickOutcome
 
-    what = f"commit {receipt.commit_id} on {receipt.branch}"
+    one = f"commit {receipt.commit_id}"
+    if receipt.member_id is not None:
+        one = f"member {receipt.member_id} of {one}"
+    what = f"{one} on {receipt.branch}"
     if receipt.conflicts:
         click.echo(f"would not {verb} {what}: {conflict_count(receipt.total_conflicts)} no decision")
     elif receipt.outcome is PickOutcome.NOTHING_TO_DO:
-        click.echo(f"nothing to {verb}: {receipt.branch} already has the rows that commit {receipt.commit_id} leads to")
+        click.echo(f"nothing to {verb}: {receipt.branch} already has the rows that {one} leads to")
     else:
         made = "" if receipt.commit is None else f": commit {receipt.commit.id}"
         done = f"would {verb}" if receipt.preview else receipt.outcome.value

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.cli.files import DOCUMENT, path_or_document
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_display
-from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write, write_options
+from omnigraph.cli.scope import (
+    address_options,
+    engine_options,
+    open_to_read,
+    open_to_write,
+    preview_option,
+    write_options,
+)
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.declared import Document, RunReceipt
 
-_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FILE = click.argument("file", type=DOCUMENT)
 _VARIABLES = click.option(
     "--var", "variables", metavar="NAME=VALUE", multiple=True, help="Value of a variable of the file. Repeatable."
 )
@@ -32,14 +41,13 @@ def pipeline() -> None:
 @click.option(
     "--run-id", metavar="ID", help="Id of the run.  [default: a digest of the file, the variables and the inputs]"
 )
-@click.option("--check", is_flag=True, help="Check the rows, and write nothing.")
+@preview_option("check", "Check the rows, and write nothing.")
 @engine_options("the size of the input; SQL needs Spark")
 @write_options()
 @JSON
 def run_pipeline(
     file: Path,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     variables: tuple[str, ...],
     run_id: str | None,
     check: bool,
@@ -57,10 +65,10 @@ def run_pipeline(
     from omnigraph.pipeline.spark.session import SparkSettings, session
 
     document = _document(file, variables)
-    target = _graph_of(document, uri_option, store)
+    uri = _graph_of(document, target)
     spark = session(SparkSettings(master))
     shown = not quiet and not as_json
-    handle = open_to_read(target) if check else open_to_write(target, actor, quiet=quiet)
+    handle = open_to_read(uri) if check else open_to_write(uri, actor, quiet=quiet)
     with handle as graph, progress_display(shown=shown) as bar:
         request = RunRequest(
             run_id=run_id,
@@ -89,7 +97,7 @@ def run_pipeline(
 def check_pipeline(file: Path, variables: tuple[str, ...], as_json: bool) -> None:
     """Check the file of a pipeline. Does not open the graph, and reads no rows.
 
-    'pipeline run --check' also reads and checks the rows, and writes nothing.
+    'pipeline run --dry-run' also reads and checks the rows, and writes nothing.
     """
     document = _document(file, variables)
     members = {
@@ -105,7 +113,7 @@ def check_pipeline(file: Path, variables: tuple[str, ...], as_json: bool) -> Non
     else:
         counted = ", ".join(f"{len(members[name] or ())} {name}" for name in ("sources", "steps", "types", "checks"))
         click.echo(f"{file}: pipeline {document.name} with {counted}")
-        click.echo("  the file is valid; 'pipeline run --check' also checks the graph, the SQL and the rows")
+        click.echo("  the file is valid; 'pipeline run --dry-run' also checks the graph, the SQL and the rows")
 
 
 def _document(file: Path, variables: tuple[str, ...]) -> Document:
@@ -117,13 +125,13 @@ def _document(file: Path, variables: tuple[str, ...]) -> Document:
         if not sign or not name:
             raise click.UsageError(f"--var {text}: write NAME=VALUE")
         given[name] = value
-    return read_document(file, given)
+    return read_document(path_or_document(file), given)
 
 
-def _graph_of(document: Document, uri: str | None, store: str | None) -> str:
-    if uri is None and store is None and document.graph is not None:
+def _graph_of(document: Document, target: Target) -> str:
+    if document.graph is not None and not target.is_given:
         return document.graph
-    return address(uri, store)
+    return target.storage()
 
 
 def _print_receipt(receipt: RunReceipt) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, begin_write, print_target
+from omnigraph.cli.scope import address_options, begin_write, print_target
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.repair import Repaired, RepairReport
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --confirm: keep changes of other programs, and restore older versions if newer data is lost.",
 )
+@click.option("--dry-run", is_flag=True, help="Show what would be done, as without --confirm.")
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def repair(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     confirm: bool,
     force: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -42,16 +43,18 @@ def repair(
 
     if force and not confirm:
         raise click.UsageError("--force needs --confirm: look at the plan first")
-    target = address(uri, uri_option, store)
+    if dry_run and confirm:
+        raise click.UsageError("give --dry-run or --confirm, not both")
+    uri = target.storage()
     if confirm:
         begin_write()
         if not quiet:
-            print_target(target)
-    report = repair_graph(target, confirm=confirm, force=force)
+            print_target(uri)
+    report = repair_graph(uri, confirm=confirm, force=force)
     if as_json:
-        print_json(_members(target, report))
+        print_json(_members(uri, report))
     else:
-        _print_report(target, report)
+        _print_report(uri, report)
     if report.refused:
         raise click.exceptions.Exit(1)
 

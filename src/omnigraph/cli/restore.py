@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,17 @@ import click
 from omnigraph.cli.conditions import condition_options, conditions
 from omnigraph.cli.conflicts import print_left_out, print_previewed
 from omnigraph.cli.copies import print_copy
-from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, begin_write, open_to_read, open_to_write, write_options
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.cli.scope import (
+    address_options,
+    begin_write,
+    looks_like_time,
+    open_to_read,
+    open_to_write,
+    preview_option,
+    write_options,
+)
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -26,7 +33,7 @@ _ENTITY_OPTIONS = (
     "--snapshot",
     "--branch",
     "--edges",
-    "--preview",
+    "--dry-run",
     "--if-commit",
     "--idempotency-key",
     "--message",
@@ -43,7 +50,7 @@ _ENTITY_OPTIONS = (
 @click.option("--snapshot", metavar="ID", help="State to take the rows from: a commit or tag, as in other commands.")
 @click.option("--branch", metavar="BRANCH", help="Branch that gets the commit.  [default: main]")
 @click.option("--edges", is_flag=True, help="Also give the nodes the edges that they have in that state.")
-@click.option("--preview", is_flag=True, help="Show the changes, and write nothing.")
+@preview_option("preview", "Show the changes, and write nothing.")
 @click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
 @condition_options
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if the branch has a commit with this key.")
@@ -53,8 +60,7 @@ _ENTITY_OPTIONS = (
 def restore(
     source: str | None,
     dest: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     type_name: str | None,
     ids: tuple[str, ...],
     at: str | None,
@@ -87,7 +93,7 @@ def restore(
         given_names = [name for name, value in zip(_ENTITY_OPTIONS, given, strict=True) if value]
         if given_names:
             raise click.UsageError(f"{given_names[0]} restores single entities: give --type, too")
-        if source is None or dest is None or uri_option is not None or store is not None:
+        if source is None or dest is None or target.is_given:
             raise click.UsageError("give the backup and the new graph: SOURCE DEST; or --type, to restore entities")
         _copy(source, dest, as_json=as_json)
         return
@@ -107,15 +113,10 @@ def restore(
         "message": message,
         **conditions(unchanged_since, reads, timeout),
     }
-    uri = address(source, uri_option, store)
+    uri = replace(target, uri=source).storage()
     with open_to_read(uri) if preview else open_to_write(uri, actor, quiet=quiet) as graph:
-        try:
-            state = _state(graph, wanted) if snapshot is None else snapshot
-            receipt = graph.restore(type_name, list(ids), state, **options)
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
+        state = _state(graph, wanted) if snapshot is None else snapshot
+        receipt = graph.restore(type_name, list(ids), state, **options)
         uri = graph.uri
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
@@ -137,7 +138,7 @@ def _copy(source: str, dest: str, *, as_json: bool) -> None:
 def _state(graph: Graph, text: str) -> str | datetime:
     """A time if the text is one and not the name of a tag, else a commit or tag."""
     try:
-        found = datetime.fromisoformat(text) if "-" in text and text[:4].isdecimal() else None
+        found = datetime.fromisoformat(text) if looks_like_time(text) else None
     except ValueError:
         found = None
     return text if found is None or text in [tag.name for tag in graph.tags] else found

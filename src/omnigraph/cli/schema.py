@@ -9,29 +9,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.conditions import TIMEOUT
-from omnigraph.cli.files import read_schema
-from omnigraph.cli.mutate import precondition_json
+from omnigraph.cli.files import SOURCE_FILE, read_schema
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_display
 from omnigraph.cli.scope import (
-    address,
     address_options,
     confirm,
+    connect_to_read,
+    connect_to_write,
     engine_options,
     execution,
     open_to_read,
-    open_to_write,
     state_options,
     write_options,
 )
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
+    from omnigraph.client.answers import SchemaApplied
     from omnigraph.migrate.receipt import SchemaReceipt
 
 _NO_GRAPH = "0" * 26
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _LEVELS = ["safe", "validated", "drops", "data-loss"]
 
 
@@ -41,19 +40,17 @@ def schema() -> None:
 
 
 @schema.command()
-@address_options(positional=True)
+@address_options(positional=True, served=True)
 @state_options()
 @JSON
 def show(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     at: str | datetime | None,
     as_json: bool,
 ) -> None:
     """Print the schema of a graph, as it was applied."""
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with connect_to_read(target.place()) as graph:
         source = graph.schema.show(branch=branch, at=at)
         where = graph.uri
     if as_json:
@@ -67,15 +64,13 @@ schema.add_command(show, "get")
 
 @schema.command()
 @address_options(positional=True)
-@click.option("--schema", "schema_path", type=_FILE, metavar="FILE", help="New schema of the graph.")
-@click.option("--from", "old_path", type=_FILE, metavar="OLD.pg", help="Without a graph: the current schema.")
-@click.option("--to", "new_path", type=_FILE, metavar="NEW.pg", help="Without a graph: the new schema.")
+@click.option("--schema", "schema_path", type=SOURCE_FILE, metavar="FILE", help="New schema of the graph.")
+@click.option("--from", "old_path", type=SOURCE_FILE, metavar="OLD.pg", help="Without a graph: the current schema.")
+@click.option("--to", "new_path", type=SOURCE_FILE, metavar="NEW.pg", help="Without a graph: the new schema.")
 @click.option("--allow-data-loss", is_flag=True, help="Plan drops that also remove the data from the history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     schema_path: Path | None,
     old_path: Path | None,
     new_path: Path | None,
@@ -89,14 +84,14 @@ def plan(
     Changes nothing. The exit code is 1 if a step is not supported; the plan names an alternative.
     """
     if old_path is not None or new_path is not None:
-        if old_path is None or new_path is None or schema_path is not None or (uri, uri_option, store) != (None,) * 3:
+        if old_path is None or new_path is None or schema_path is not None or target.is_given:
             raise click.UsageError("give a graph and --schema FILE, or --from OLD.pg and --to NEW.pg")
         members, supported, lines = _offline(old_path, new_path, allow_data_loss)
     else:
         if schema_path is None:
             raise click.UsageError("give a graph and --schema FILE, or --from OLD.pg and --to NEW.pg")
         source = _source(schema_path)
-        with open_to_read(address(uri, uri_option, store)) as graph:
+        with open_to_read(target.storage()) as graph:
             planned = graph.schema.plan(source, allow="data_loss" if allow_data_loss else "drops")
             members = {"uri": graph.uri} | planned.to_json()
         supported, lines = planned.supported, planned.lines()
@@ -124,8 +119,10 @@ def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dic
 
 
 @schema.command()
-@address_options(positional=True)
-@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="New schema of the graph.")
+@address_options(positional=True, served=True, stored_only=("branch", "if_commit", "timeout", "engine", "master"))
+@click.option(
+    "--schema", "schema_path", type=SOURCE_FILE, required=True, metavar="FILE", help="New schema of the graph."
+)
 @click.option(
     "--allow",
     type=click.Choice(_LEVELS),
@@ -140,9 +137,7 @@ def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dic
 @write_options(destructive=True)
 @JSON
 def apply(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     schema_path: Path,
     allow: str | None,
     allow_data_loss: bool,
@@ -164,24 +159,19 @@ def apply(
     """
     if allow_data_loss and allow not in (None, "data-loss"):
         raise click.UsageError(f"--allow {allow} and --allow-data-loss exclude each other")
-    target = address(uri, uri_option, store)
+    place = target.place()
     source = _source(schema_path)
     level = "data_loss" if allow_data_loss else (allow or "drops").replace("-", "_")
     if level == "data_loss":
-        confirm("applying a schema with hard drops", target, yes=yes, as_json=as_json)
+        confirm("applying a schema with hard drops", place, yes=yes, as_json=as_json)
     with (
-        open_to_write(target, actor, quiet=quiet) as graph,
+        connect_to_write(place, actor, quiet=quiet) as graph,
         progress_display(shown=not quiet and not as_json) as shown,
-        execution("applying", engine, master, shown) as execute,
+        execution("applying", engine, master, shown, place=place) as execute,
     ):
-        try:
-            receipt = graph.schema.apply(
-                source, branch=branch, allow=level, expect_head=if_commit, timeout=timeout, message=message, **execute
-            )
-        except PreconditionFailedError as error:
-            if as_json:
-                print_json(precondition_json(error))
-            raise
+        receipt = graph.schema.apply(
+            source, branch=branch, allow=level, expect_head=if_commit, timeout=timeout, message=message, **execute
+        )
         where = graph.uri
     if as_json:
         print_json({"uri": where} | receipt.to_json())
@@ -191,9 +181,9 @@ def apply(
         click.echo(f"warning: {warning}", err=True)
 
 
-def _print_receipt(receipt: SchemaReceipt) -> None:
+def _print_receipt(receipt: SchemaReceipt | SchemaApplied) -> None:
     click.echo("supported: yes")
-    click.echo("\n".join(receipt.planned.lines()))
+    click.echo("\n".join(receipt.lines()))
     click.echo(f"applied: {'yes' if receipt.applied else 'no'}")
     click.echo(f"graph_manifest_version: {receipt.graph_manifest_version}")
 

@@ -94,10 +94,27 @@ def at_terminal() -> bool:
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
+_WRITTEN = "omnigraph.written"
+"""Key in the context of a command: whether it has written data to stdout."""
+
+
+def has_written() -> bool:
+    """Whether the command has written data to stdout."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and _WRITTEN in ctx.meta
+
+
+def _note_write() -> None:
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None:
+        ctx.meta[_WRITTEN] = True
+
+
 def write_stdout(chunks: Iterable[bytes]) -> None:
     """Write bytes to stdout unchanged."""
     sys.stdout.flush()
     for chunk in chunks:
+        _note_write()
         sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 
@@ -108,6 +125,7 @@ def write_data(text: str) -> None:
     `click.echo` removes escape sequences if stdout is not a terminal, which would change the data.
     """
     if sys.stdout.isatty():
+        _note_write()
         click.echo(printable(text), nl=False)
     else:
         write_stdout([text.encode()])

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from omnigraph.amounts import counted
 from omnigraph.cli.cleanup import age
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, confirm, open_to_read, open_to_write
+from omnigraph.cli.scope import address_options, confirm, open_to_read, open_to_write
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.engine.maintenance import UpkeepReport
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 @click.command()
 @address_options(positional=True)
 @JSON
-def status(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
+def status(target: Target, as_json: bool) -> None:
     """Show the condition of a graph, and the commands that improve it.
 
     Shows the files, versions, rows, deleted rows, rows without an index and old vectors of each table of each branch,
     interrupted writes, running work, and the space that branches and tags hold.
     """
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with open_to_read(target.storage()) as graph:
         found = graph.status()
     if as_json:
         print_json(found.to_json())
@@ -41,7 +43,7 @@ def status(uri: str | None, uri_option: str | None, store: str | None, as_json: 
 
 def _lines(found: GraphStatus) -> Iterator[str]:
     yield f"{found.uri}: {_size(found.bytes)}, of which branches and tags need {_size(found.bytes_needed)}"
-    yield f"manifest: {found.manifest_versions} versions, {_size(found.manifest_bytes)}"
+    yield f"manifest: {counted(found.manifest_versions, 'version')}, {_size(found.manifest_bytes)}"
     for branch in found.branches:
         yield from _branch_lines(branch)
     for tag in found.tags:
@@ -57,20 +59,20 @@ def _lines(found: GraphStatus) -> Iterator[str]:
 
 
 def _branch_lines(branch: BranchStatus) -> Iterator[str]:
-    yield f"branch {branch.name}: {branch.commits} commits, holds {_size(branch.bytes_held)}"
+    yield f"branch {branch.name}: {counted(branch.commits, 'commit')}, holds {_size(branch.bytes_held)}"
     for table in branch.tables:
         if table.shared:
             continue
         facts = [
-            f"{table.rows} rows",
-            f"{table.fragments} files ({_size(table.bytes)})",
-            f"{table.versions} versions",
+            counted(table.rows, "row"),
+            f"{counted(table.fragments, 'file')} ({_size(table.bytes)})",
+            counted(table.versions, "version"),
             f"{_size(table.bytes_on_disk)} on disk",
         ]
-        facts += [f"{table.unindexed_rows} rows without an index"] if table.unindexed_rows else []
+        facts += [f"{counted(table.unindexed_rows, 'row')} without an index"] if table.unindexed_rows else []
         facts += [f"old vectors: {', '.join(table.stale_vectors)}"] if table.stale_vectors else []
         facts += [f"no vectors: {', '.join(table.missing_vectors)}"] if table.missing_vectors else []
-        facts += [f"{table.deleted_rows} deleted rows in files"] if table.deleted_rows else []
+        facts += [f"{counted(table.deleted_rows, 'deleted row')} in files"] if table.deleted_rows else []
         yield f"  {table.type_key}: {', '.join(facts)}"
 
 
@@ -97,9 +99,7 @@ def _size(count: int) -> str:
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def upkeep(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     watch: bool,
     every: timedelta,
     keep: int | None,
@@ -116,15 +116,15 @@ def upkeep(
     is enough; several do no harm. The command removes old commits as 'cleanup' does: it keeps all branches and tags,
     the newest commits of each branch, and young commits. It completes interrupted hard drops of schema changes.
     """
-    target = address(uri, uri_option, store)
+    uri = target.storage()
     if not watch and click.get_current_context().get_parameter_source("every") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--every is the time between two rounds: give --watch, too")
-    confirm("upkeep", target, yes=yes, as_json=as_json)
+    confirm("upkeep", uri, yes=yes, as_json=as_json)
     from omnigraph.upkeep.status import Thresholds
 
     given = {"keep": keep, "older_than": older_than, "fragments": fragments, "versions": versions}
     limits = Thresholds(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    with open_to_write(target, None, quiet=quiet) as graph, _stopped_by_signals() as stop:
+    with open_to_write(uri, None, quiet=quiet) as graph, _stopped_by_signals() as stop:
         if not watch:
             _print_report(graph.upkeep(limits), as_json, idle=True)
             return

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, open_to_read, state_options
+from omnigraph.cli.scope import address_options, open_to_read, state_options
+from omnigraph.cli.target import Target
 
 if TYPE_CHECKING:
     from omnigraph.write.rules.verify import IntegrityReport
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Check every branch.")
 @JSON
 def verify(
-    uri: str | None,
-    uri_option: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     at: str | datetime | None,
     every: bool,
@@ -36,7 +35,7 @@ def verify(
     """
     if every and (branch is not None or at is not None):
         raise click.UsageError("--all checks every branch: omit --branch, --snapshot and --at")
-    with open_to_read(address(uri, uri_option, store)) as graph:
+    with open_to_read(target.storage()) as graph:
         names = [each.name for each in graph.branches] if every else [branch]
         reports = [graph.verify(branch=name, at=at) for name in names]
     if as_json:
