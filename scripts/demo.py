@@ -25,9 +25,9 @@ class Step:
     """One stop of the tour.
 
     Attributes:
-        why: what it shows.
+        why: the text above the command.
         command: as it is typed.
-        refused: whether the point is that the command fails.
+        refused: whether the command fails.
     """
 
     why: str
@@ -37,14 +37,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A stop at which Python is spoken."""
+    """A stop that runs a Python program."""
 
     why: str
     text: str
 
 
-READS = f"--uri {GRAPH} --query {EXAMPLE}/queries.gq"
-WRITES = f"--uri {GRAPH} --branch review --query {EXAMPLE}/mutations.gq"
+READS = f"--query {EXAMPLE}/queries.gq"
+WRITES = f"--branch review --query {EXAMPLE}/mutations.gq"
 
 TRANSACTION = f"""\
 import omnigraph
@@ -89,11 +89,11 @@ TOUR: tuple[Step | Program, ...] = (
         f"omnigraph check --schema {EXAMPLE}/schema.pg {EXAMPLE}/queries.gq {EXAMPLE}/mutations.gq",
     ),
     Step(
-        "The schema grows. What would moving to the next version take?",
+        "Plan a schema change: each step, and whether it is safe for stored data.",
         f"omnigraph schema plan --from {EXAMPLE}/schema.pg --to {EXAMPLE}/schema_next.pg",
     ),
     Step(
-        "Make some data: a small research library.",
+        "Generate the data of a small research library.",
         f"python {EXAMPLE}/generate.py --papers 300 --seed 7 --no-vectors --out data",
     ),
     Step(
@@ -102,31 +102,33 @@ TOUR: tuple[Step | Program, ...] = (
     ),
     LOAD,
     Step(
-        "Ask: words, meaning and structure in one query. What should this author read that is new to them?",
-        f"omnigraph query recommend {READS} --params "
+        "Full-text search, vector search and traversal in one query: papers that this author does not know.",
+        f"omnigraph query {GRAPH} recommend {READS} --params "
         + shlex.quote('{"text": "how quantum computers correct errors", "orcid": "0000-0271-8281-8284", "n": 5}'),
     ),
     Step(
-        "Who knows about a subject? Found by words, grouped by author.",
-        f"omnigraph query experts {READS} --params " + shlex.quote('{"text": "graph", "n": 2}') + " --format kv",
+        "The experts of a subject: a full-text search, grouped by author.",
+        f"omnigraph query {GRAPH} experts {READS} --params "
+        + shlex.quote('{"text": "graph", "n": 2}')
+        + " --format kv",
     ),
     Step(
-        "In which steps is that answered, and what did each of them do?",
-        f"omnigraph explain experts --analyze {READS} --params " + shlex.quote('{"text": "graph", "n": 2}'),
+        "The physical plan of this query, with the rows and the time of each step.",
+        f"omnigraph explain {GRAPH} experts --analyze {READS} --params " + shlex.quote('{"text": "graph", "n": 2}'),
     ),
-    Step("Name this state, so that it stays readable.", f"omnigraph tag create v1 --uri {GRAPH}"),
-    Step("Branch the whole graph. Nothing is copied.", f"omnigraph branch create review --uri {GRAPH}"),
+    Step("Tag this state, so that cleanup keeps it.", f"omnigraph tag create {GRAPH} v1"),
+    Step("Create a branch of the whole graph. No data is copied.", f"omnigraph branch create {GRAPH} review"),
     Step(
-        "Write to the branch: a paper, its author and its topic. Its vector is computed from the abstract, right here.",
-        f"omnigraph mutate submit_paper {WRITES} --params "
+        "Insert a paper, its author and its topic on the branch. A model in this process computes the vector.",
+        f"omnigraph mutate {GRAPH} submit_paper {WRITES} --params "
         + shlex.quote(
             f'{{"doi": "{DOI}", "title": "A tour of graphs", "abstract": "How a graph with branches feels.", '
             '"author": "0000-0271-8281-8284", "topic": "computing"}'
         ),
     ),
     Step(
-        "A mistake is refused with its reason, and nothing is written: no such institution.",
-        f"omnigraph mutate register_author {WRITES} --params "
+        "An edge to an institution that does not exist is an error, and nothing is written.",
+        f"omnigraph mutate {GRAPH} register_author {WRITES} --params "
         + shlex.quote(
             '{"orcid": "0000-0002-1825-0097", "name": "Josiah Carberry", "languages": ["en"], '
             '"institution": "nowhere", "since": "2026-01-01"}'
@@ -135,35 +137,35 @@ TOUR: tuple[Step | Program, ...] = (
     ),
     Step(
         "Attach a file to the paper.",
-        f"omnigraph mutate attach_pdf {WRITES} --params "
+        f"omnigraph mutate {GRAPH} attach_pdf {WRITES} --params "
         + shlex.quote(f'{{"doi": "{DOI}", "pdf": "base64:VGhlIGZpbGUgb2YgYSBwYXBlci4K", "pages": 1}}'),
     ),
-    Step("Read it back.", f"omnigraph blob get node Paper {DOI} pdf --uri {GRAPH} --branch review"),
-    Program("Several writes as one commit: all of them, or none. On the branch alone.", TRANSACTION),
+    Step("Read it back.", f"omnigraph blob get {GRAPH} node Paper {DOI} pdf --branch review"),
+    Program("A transaction on the branch: several writes become one commit.", TRANSACTION),
     Step("The history of the branch.", f"omnigraph commit list {GRAPH} --branch review"),
     Step(
-        "Ask the branch: who wrote the paper that only it has?",
-        f"omnigraph query byline {READS} --branch review --params " + shlex.quote(f'{{"doi": "{DOI}"}}'),
+        "Query the branch: the authors of the new paper.",
+        f"omnigraph query {GRAPH} byline {READS} --branch review --params " + shlex.quote(f'{{"doi": "{DOI}"}}'),
     ),
     Step(
-        "Write everything out. The same state gives the same bytes.",
+        "Export the branch. The same state gives the same bytes.",
         f"omnigraph export {GRAPH} --branch review --out review.ndjson",
     ),
-    Step("What was written out loads again …", f"omnigraph init {COPY} --schema {EXAMPLE}/schema.pg"),
-    Step("… into another graph …", f"omnigraph load {COPY} --data review.ndjson --mode append"),
-    Step("… which is the same, to the byte.", f"omnigraph export {COPY} --out copy.ndjson"),
-    Step("No news is good news.", "cmp review.ndjson copy.ndjson"),
-    Program("So this is where we are.", SUMMARY),
+    Step("Create another graph …", f"omnigraph init {COPY} --schema {EXAMPLE}/schema.pg"),
+    Step("… load the export …", f"omnigraph load {COPY} --data review.ndjson --mode append"),
+    Step("… and export it again.", f"omnigraph export {COPY} --out copy.ndjson"),
+    Step("Compare both exports: cmp prints nothing, because they are equal.", "cmp review.ndjson copy.ndjson"),
+    Program("The size of both branches.", SUMMARY),
 )
 
 
 def tour() -> tuple[Step | Program, ...]:
-    """The stops that there are here: without Java, what would go through Spark goes on in one process, and says so."""
+    """The stops on this machine. Without Java, the load runs in this process instead of Spark, and a note says so."""
     try:
         check_available()
     except SparkUnavailableError as error:
-        print(f"# {error.message}. So the tour goes on without Spark, in one process: the graph is the same.")
-        print(f"# To see it with Spark: {error.hint}")
+        print(f"# {error.message}. The demo runs in one process, without Spark. The graph is the same.")
+        print(f"# To run it with Spark: {error.hint}")
         return tuple(LOAD_HERE if stop is LOAD else stop for stop in TOUR)
     return TOUR
 
@@ -176,13 +178,13 @@ def main() -> int:
             if not show(stop, folder):
                 return 1
     print(f"\n{len(TOUR)} stops, {time.monotonic() - began:.0f} seconds.", end=" ")
-    print("A library was checked, loaded, asked, branched, changed, written out, and loaded again as it was.")
-    print(f"The files are in {EXAMPLE}/; the graphs are gone again. 'Two minutes' in README.md is about your own.")
+    print("A library was checked, loaded, queried, branched, changed, exported and loaded again.")
+    print(f"The files are in {EXAMPLE}/; the graphs were removed. README.md shows how to create one that you keep.")
     return 0
 
 
 def show(stop: Step | Program, folder: str) -> bool:
-    """Show a stop and run it; whether it went as it should."""
+    """Show a stop and run it; return whether it succeeded or failed as expected."""
     if isinstance(stop, Program):
         shown = "\n".join(f"| {line}".rstrip() for line in stop.text.splitlines())
         print(f"\n# {stop.why}\n$ python\n{shown}", flush=True)

@@ -5,26 +5,43 @@ Run it after a change of a setting, a command or a public name. A test fails whi
 
 from __future__ import annotations
 
-import ast
 import enum
 import inspect
+import json
 import re
 import sys
 import textwrap
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 import omnigraph
 from omnigraph import settings
 from omnigraph.cli.main import cli
+from omnigraph.client.verbs import Awaiting, LazyVerb, Verb
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by scripts/reference_pages.py. Do not edit. -->\n"
 WIDTH = 100
+MOST_USED = (
+    "| to | use |",
+    "|---|---|",
+    "| create or open a graph | [`init`](#init), [`open`](#open), [`connect`](#connect) |",
+    "| read | [`Graph.query`](#graphquery), [`Graph.prepare`](#graphprepare), [`Graph.entity`](#graphentity), "
+    "[`Result`](#result) |",
+    "| write | [`Graph.mutate`](#graphmutate), [`Graph.load`](#graphload), "
+    "[`BranchHandle.transaction`](#branchhandletransaction) |",
+    "| work with branches and history | [`graph.branches`](#graphbranches), [`Graph.branch`](#graphbranch), "
+    "[`Graph.merge`](#graphmerge), [`Graph.diff`](#graphdiff), [`graph.commits`](#graphcommits) |",
+    "| follow changes | [`Changes`](#changes) |",
+    "| infer a schema | [`infer`](#infer) |",
+    "| handle errors | [Errors](#errors) |",
+)
+"""The table of the names that most programs use. The build of the site checks its links."""
+
 SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 
 
@@ -35,6 +52,7 @@ def pages() -> dict[Path, Callable[[], str]]:
         reference / "settings.md": settings_page,
         reference / "cli.md": cli_page,
         reference / "python.md": python_page,
+        reference / "openapi.json": openapi_document,
     }
 
 
@@ -46,12 +64,21 @@ def main() -> int:
     return 0
 
 
+# ---- the server
+
+
+def openapi_document() -> str:
+    """The OpenAPI document of the server."""
+    from omnigraph.server.app import openapi_document as document
+
+    return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
+
+
 # ---- settings
 
 
 def settings_page() -> str:
     """All environment variables, by group."""
-    readers = _readers()
     lines = [
         "# Settings",
         "",
@@ -60,37 +87,12 @@ def settings_page() -> str:
         "*amount* is a number of bytes, or a number with `KiB`, `MiB`, `GiB` or `TiB`.",
     ]
     for group in settings.Group:
-        lines += ["", f"## {group}", "", "| variable | value | default | meaning | read by |", "|---|---|---|---|---|"]
+        lines += ["", f"## {group}", "", "| variable | value | default | meaning |", "|---|---|---|---|"]
         for setting in settings.all_settings():
             if setting.group is group:
-                used = ", ".join(f"`{name}`" for name in sorted(readers.get(setting.name, {"Python"})))
-                used = used.replace("`Python`", "Python")
-                cells = [f"`{setting.name}`", setting.value, setting.default or setting.unset, setting.meaning, used]
+                cells = [f"`{setting.name}`", setting.value, setting.default or setting.unset, setting.meaning]
                 lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
-
-
-def _readers() -> dict[str, set[str]]:
-    """The packages that import each setting."""
-    found: dict[str, set[str]] = {}
-    for module in sorted((ROOT / "src").rglob("*.py")):
-        text = module.read_text(encoding="utf-8")
-        if "omnigraph.settings" not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ImportFrom) and node.module == "omnigraph.settings":
-                package = module.relative_to(ROOT / "src" / "omnigraph").parts[0].removesuffix(".py")
-                for name in _imported_settings(node):
-                    found.setdefault(name, set()).add(package)
-    return found
-
-
-def _imported_settings(node: ast.ImportFrom) -> Iterator[str]:
-    for alias in node.names:
-        value = getattr(settings, alias.name)
-        for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, settings.Setting):
-                yield each.name
 
 
 # ---- the command line
@@ -158,6 +160,8 @@ def python_page() -> str:
         "",
         NOTE,
         "Everything on this page can be imported from `omnigraph`. Other modules may change without notice.",
+        "",
+        *MOST_USED,
     ]
     values = {name: getattr(omnigraph, name) for name in omnigraph.__all__ if not name.startswith("__")}
     kinds: dict[str, Callable[[Any], bool]] = {
@@ -167,12 +171,33 @@ def python_page() -> str:
     }
     kinds["Values"] = lambda value: not any(is_kind(value) for kind, is_kind in kinds.items() if kind != "Values")
     for kind, is_kind in kinds.items():
-        names = [name for name, value in values.items() if is_kind(value)]
+        names = sorted((name for name, value in values.items() if is_kind(value)), key=str.lower)
         if names:
             lines += ["", f"## {kind}"]
             for name in names:
                 lines += ["", f"### {name}", "", *_entry(name, values[name])]
+        if kind == "Functions":
+            lines += [
+                "",
+                "## Parts of a graph",
+                "",
+                "Attributes of an open graph and of a client. Their classes are not exported.",
+            ]
+            for name, part in _parts():
+                lines += ["", f"### {name}", "", *_class(name, part)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _parts() -> Iterator[tuple[str, type]]:
+    """The classes behind the attributes of `Graph` and `GraphClient` that are not exported."""
+    from omnigraph.client import clients
+    from omnigraph.graph import collections
+
+    for part in (collections.Branches, collections.Commits, collections.Tags, collections.Recovery):
+        yield f"graph.{part.__name__.lower()}", part
+    for served in (clients.Branches, clients.Commits, clients.Changes, clients.Schema, clients.Queries, clients.Graphs):
+        yield f"client.{served.__name__.lower()}", served
+    yield "client.blobs", clients.Blobs
 
 
 def _entry(name: str, value: Any) -> Iterator[str]:
@@ -188,7 +213,12 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 def _class(name: str, value: type) -> Iterator[str]:
     if issubclass(value, BaseException):
         yield f"Derives from `{value.__mro__[1].__name__}`.\n"
-    elif not issubclass(value, enum.Enum) and "__init__" in vars(value) and not getattr(value, "_is_protocol", False):
+    elif (
+        name[0].isupper()
+        and not issubclass(value, enum.Enum)
+        and "__init__" in vars(value)
+        and not getattr(value, "_is_protocol", False)
+    ):
         inspect.signature(value)  # a dataclass now builds its __init__
         yield _signatures(name, value.__init__)
     yield _docstring(value)
@@ -200,9 +230,18 @@ def _class(name: str, value: type) -> Iterator[str]:
             kind = _annotation(inspect.signature(attribute.fget).return_annotation) if attribute.fget else ""
             yield f"```python\n{member}: {kind}\n```\n"
             yield _docstring(attribute)
+        elif isinstance(attribute, Verb | LazyVerb):
+            ask = inspect.unwrap(cast(Any, attribute))
+            yield re.sub(r"-> Ask\[(.*)\]$", _returned(attribute), _signatures(member, ask), flags=re.MULTILINE)
+            yield _docstring(ask)
         else:
             yield _signatures(member, getattr(value, member))
             yield _docstring(attribute)
+
+
+def _returned(verb: object) -> str:
+    """The type that a blocking client returns, in place of the request."""
+    return r"-> \1" if isinstance(verb, Verb) else r"-> Iterator[\1]"
 
 
 def _members(value: type) -> Iterator[tuple[str, Any]]:
@@ -213,6 +252,7 @@ def _members(value: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, attribute in vars(base).items():
             wanted = isinstance(attribute, property | classmethod | staticmethod) or inspect.isfunction(attribute)
+            wanted |= isinstance(attribute, Verb | LazyVerb) and not issubclass(value, Awaiting)
             if wanted and not name.startswith("_") and name not in seen:
                 seen.add(name)
                 yield name, attribute

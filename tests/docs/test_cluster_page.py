@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.test_guides_run import BLOCK, DOCS, run_console
+from tests.docs.test_guides_run import DOCS
 from tests.patience import PATIENCE
 
 import omnigraph
+from page_examples import run_page
 
 PAGE = DOCS / "guide" / "cluster.md"
 RUN = re.compile(r"^<!-- run -->\n```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -34,12 +35,7 @@ def test_the_commands_of_the_cluster_page_load_a_graph(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     text = PAGE.read_text(encoding="utf-8")
-    for block in BLOCK.finditer(text):
-        file, language, body = block.groups()
-        if file:
-            Path(file).write_text(body, encoding="utf-8")
-        elif language == "console":
-            run_console(body, tmp_path)
+    assert [example for example in run_page(PAGE, None) if not example.is_shown] == []
     script = "set -e\n" + "".join(RUN.findall(text))
     for said, free in zip(("7077", "8080"), free_ports(2), strict=True):
         assert said in script
@@ -61,7 +57,7 @@ def test_the_commands_of_the_cluster_page_load_a_graph(tmp_path: Path, monkeypat
         finally:
             os.killpg(started.pid, signal.SIGKILL)  # the master and the workers still run
     said = Path("said").read_text()
-    assert "with merge: 3 entities across 1 node types and 1 edge types" in said
+    assert "with merge: 3 entities across 1 node type and 1 edge type" in said
     assert "loaded 3 entities by spark-submit" in said
     for number in (1, 2):  # each worker had an executor
         assert "Asked to launch executor" in Path(f"worker-{number}.log").read_text()

@@ -21,7 +21,7 @@ MODULES = sorted(ROOT.glob("src/**/*.py"))
 OTHER_PROGRAMS = {"--py-files", "--work-dir"}
 """Options of `spark-submit` and of a Spark worker."""
 
-FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```\w*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 QUOTED = re.compile(r"'([a-z][^']*)'|`([a-z][^`]*)`")
 CALL = re.compile(r"(?<![\w./$:-])(?<!from )omnigraph ((?:\\\n|[^\n])*)")
@@ -103,7 +103,7 @@ def problems(text: str) -> Iterator[str]:
 
 def code(page: str) -> Iterator[str]:
     """Fenced blocks and code spans of a page."""
-    yield from FENCE.findall(page)
+    yield from (text for _, text in FENCE.findall(page))
     yield from SPAN.findall(FENCE.sub("", page))
 
 
@@ -167,7 +167,7 @@ def test_options_in_a_help_text_are_options_of_the_command(name: str) -> None:
         ("load --data rows.jsonl --lenient", None),
         ("branch merge --strategy ours", None),
         ("--store g.omni query", None),
-        ("serve", "serve in"),
+        ("listen", "listen in"),
         ("branch rename a b", "rename in"),
         ("load --fast", "--fast in"),
         ("load g.omni --mode=merge | head --lines 3", None),

@@ -15,6 +15,7 @@ from omnigraph.lang.query import compile_queries, format_queries, ir
 from omnigraph.lang.query.expressions import OPERATOR_WORDS
 from omnigraph.lang.query.ir import expr, query
 from omnigraph.lang.schema import Catalog, check_schema, compile_schema, format_schema
+from page_examples import blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -23,8 +24,12 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @dataclass(frozen=True)
-class Block:
-    """A fenced block. Above one of queries, `<!-- schema: PATH -->` names a schema other than the library's."""
+class Text:
+    """A block of a schema or of queries.
+
+    The schema of queries is that of the library. A comment `<!-- schema: PATH -->` above a block names another one. A
+    block that is a file belongs to the schema of its page.
+    """
 
     page: str
     line: int
@@ -35,37 +40,49 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def blocks(language: str) -> list[Block]:
-    fence = re.compile(rf"(?:^<!-- schema: (\S+) -->\n+)?^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SCHEMA = re.compile(r"^<!-- schema: (\S+) -->$")
+
+
+def texts(language: str) -> list[Text]:
     found = []
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for match in fence.finditer(text):
-            line = text.count("\n", 0, match.start(2)) + 1
-            found.append(Block(page.relative_to(ROOT).as_posix(), line, match[1] or PAPERS, match[2]))
+        source = page.read_text(encoding="utf-8")
+        name, lines, own = page.relative_to(ROOT).as_posix(), source.splitlines(), None
+        for block in blocks(source):
+            if block.file and block.language == "pg":
+                own = own or f"{name}:{block.line}"
+            above = SCHEMA.match(lines[block.line - 2])
+            schema = above[1] if above else (own if block.file else None) or PAPERS
+            if block.language == language:
+                found.append(Text(name, block.line, schema, block.text))
     return found
 
 
 @cache
-def catalog(path: str) -> Catalog:
-    return compile_schema((ROOT / path).read_text(encoding="utf-8"), path)
+def catalog(schema: str) -> Catalog:
+    """The catalogue of a schema: a file, or a block of a page."""
+    page, _, line = schema.partition(":")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if line:
+        text = next(block.text for block in blocks(text) if block.line == int(line))
+    return compile_schema(text, schema)
 
 
-@pytest.mark.parametrize("block", blocks("pg"), ids=str)
-def test_schemas_in_the_documentation_compile(block: Block) -> None:
+@pytest.mark.parametrize("block", texts("pg"), ids=str)
+def test_schemas_in_the_documentation_compile(block: Text) -> None:
     assert [error.render() for error in check_schema(block.text, str(block))] == []
     assert format_schema(format_schema(block.text)) == format_schema(block.text)
 
 
-@pytest.mark.parametrize("block", blocks("gq"), ids=str)
-def test_queries_in_the_documentation_compile(block: Block) -> None:
+@pytest.mark.parametrize("block", texts("gq"), ids=str)
+def test_queries_in_the_documentation_compile(block: Text) -> None:
     assert compile_queries(block.text, catalog(block.schema), str(block))
     assert format_queries(block.text) == block.text
 
 
 def test_schemas_and_queries_of_the_documentation_are_found() -> None:
-    assert len(blocks("pg")) > 5
-    assert len(blocks("gq")) > 20
+    assert len(texts("pg")) > 5
+    assert len(texts("gq")) > 20
 
 
 def test_the_error_on_the_errors_page_is_current() -> None:

@@ -1,143 +1,85 @@
-"""Every example of the guides runs, in order, and prints the output on the page."""
+"""Every example of the guides, of the cookbook and of the README runs, in order, and prints the output on the page."""
 
 from __future__ import annotations
 
-import doctest
-import io
 import re
 import shlex
-from contextlib import redirect_stdout
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import omnigraph
 from omnigraph.cli.main import cli
+from page_examples import (
+    TRACEBACK,
+    Block,
+    blocks,
+    is_shown,
+    rewrite,
+    run_example,
+    run_page,
+    tabs,
+    without_trailing_spaces,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = [
-    "guide/graphs.md",
-    "guide/history.md",
-    "guide/queries.md",
-    "guide/results.md",
-    "guide/durability.md",
-    "guide/loading.md",
-    "guide/mapping.md",
-    "guide/export.md",
-    "guide/blobs.md",
-    "guide/mutations.md",
-    "guide/embeddings.md",
-    "guide/search.md",
-    "guide/transactions.md",
-    "guide/merging.md",
-    "guide/migrations.md",
-    "guide/diff.md",
-    "guide/following-changes.md",
-    "guide/undo.md",
-    "guide/analytics.md",
-    "guide/upkeep.md",
-    "guide/pipelines.md",
-    "guide/cluster.md",
-    pytest.param("guide/spark.md", marks=[pytest.mark.spark, pytest.mark.slow]),
-    pytest.param("guide/spark-frames.md", marks=[pytest.mark.spark, pytest.mark.slow]),
-]
-
-BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-VARIES = [
-    (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b"), "ID"),
-    (re.compile(r"(?<=\"created_at\": )\d{16}"), "MICROS"),
-    (re.compile(r"(?<=-)[0-9a-hjkmnp-tv-z]{26}\b"), "…"),
-    (re.compile(r"(?<=etag: \")[0-9a-f]{32}"), "…"),
-    (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{8,25}(?=  \d{4}-\d\d-\d\d )"), "SHORT"),
-    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "TIME"),
-    (re.compile(r"\b\d+(?:\.\d)? (?:B|KiB|MiB)\b"), "SIZE"),
-]
+SPARK = {"guide/spark.md", "guide/spark-frames.md"}
+ELSEWHERE = {
+    "reference/python.md",  # its examples are those of docstrings, which are tests of their own
+    "guide/remote.md",  # its examples need a server: tests/docs/test_remote_page.py
+}
 
 
-def comparable(text: str, here: Path) -> str:
-    """Replace ids, times and directories, which differ between runs."""
-    text = text.replace(str(here), "…")
-    for pattern, name in VARIES:
-        text = pattern.sub(name, text)
-    return text.strip()
+def pages() -> list[Any]:
+    """Each page with each of its tabs."""
+    found = []
+    for page in sorted(DOCS.rglob("*.md")):
+        name = page.relative_to(DOCS).as_posix()
+        read = list(blocks(page.read_text(encoding="utf-8")))
+        if not any(block.language in ("console", "pycon") for block in read):
+            continue
+        if name in ELSEWHERE:
+            continue
+        marks = [pytest.mark.spark, pytest.mark.slow] if name in SPARK else []
+        found += [pytest.param(page, tab, marks=marks, id=f"{name}[{tab}]" if tab else name) for tab in tabs(read)]
+    return found
 
 
-def run_console(text: str, here: Path) -> None:
-    """Run the lines with `$`, and compare their output with the lines that follow."""
-    for session in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, expected = session.partition("\n")
-        program, *arguments = shlex.split(command)
-        assert program == "omnigraph"
-        result = CliRunner().invoke(cli, arguments, prog_name=program)
-        assert comparable(result.output, here) == comparable(expected, here), command
+PAGES = pages()
 
 
-def run_python(text: str, page: str, line: int, names: dict[str, object]) -> None:
-    """Run the examples of a block, and compare the output or exception of each with the page.
-
-    `doctest` finds the examples. It does not compare them: versions of Python print exceptions with notes differently.
-    """
-    for example in doctest.DocTestParser().get_examples(text):
-        got = run_example(example.source, f"<{page}>", names)
-        place = f"{page}:{line + example.lineno + 1}: {example.source}"
-        assert is_shown(got, example.want), f"{place}expected:\n{example.want}\ngot:\n{got}"
-
-
-def run_example(source: str, name: str, names: dict[str, object]) -> str:
-    """The output of one example in an interactive session; for an exception, its name, text and notes."""
-    printed = io.StringIO()
-    code = compile(source, name, "single", dont_inherit=True, flags=0)
-    with redirect_stdout(printed):
-        try:
-            exec(code, names)
-        except Exception as error:
-            kind = type(error)
-            prefix = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-            said = f"{prefix}{kind.__qualname__}: {error}" if str(error) else f"{prefix}{kind.__qualname__}"
-            notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-            return f"{TRACEBACK}\n{said}{notes}\n"
-    return printed.getvalue()
-
-
-TRACEBACK = "Traceback (most recent call last):"
-
-
-def is_shown(got: str, want: str) -> bool:
-    """Whether the output on a page matches the output of an example. `...` on the page matches any text."""
-    if want.startswith(TRACEBACK):
-        lines = want.splitlines()[1:]
-        while lines and lines[0].startswith((" ", "...")):  # the frames, which a page shows as dots
-            lines.pop(0)
-        want = "\n".join([TRACEBACK, *lines])
-    parts = [re.escape(part) for part in want.rstrip().split("...")]
-    return re.fullmatch(".*".join(parts), got.rstrip(), re.DOTALL) is not None
-
-
-@pytest.mark.parametrize("page", GUIDES)
-def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "tab"), PAGES)
+def test_the_examples_of_a_page_run(
+    page: Path, tab: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
-    text = (DOCS / page).read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    for block in BLOCK.finditer(text):
-        file, language, body = block.groups()
-        if file:
-            Path(file).parent.mkdir(exist_ok=True)
-            Path(file).write_text(body, encoding="utf-8")
-        elif language == "console":
-            run_console(body, tmp_path)
-        elif language == "pycon":
-            run_python(body, page, text.count("\n", 0, block.start(3)), names)
+    for example in run_page(page, tab):
+        assert example.is_shown, str(example)
+
+
+def test_the_pages_with_examples_are_found() -> None:
+    named = [str(parameters.id) for parameters in PAGES]
+    assert len([name for name in named if name.startswith("guide/")]) > 25
+    cookbook = [name for name in named if name.startswith("cookbook/")]
+    assert len(cookbook) == 20
+    assert all(name.endswith(("[CLI]", "[Python]")) for name in cookbook)
 
 
 @pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Write the files of the README, run its commands in order, and then its Python examples."""
+    """Write the files of the README, run its commands in order, compare the outputs, and run its Python examples."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8").partition("## Two minutes")[2]
     shown = "".join(re.findall(r"^```sh\n(.*?)^```", text.partition("\n## ")[0], re.MULTILINE | re.DOTALL))
-    ran = set()
+    ran, outputs = set(), ""
     for file, body, command in re.findall(
         r"^cat > (\S+) <<'END'\n(.*?)^END$|^(omnigraph (?:[^\n]*\\\n)*[^\n]*)", shown, re.MULTILINE | re.DOTALL
     ):
@@ -148,12 +90,95 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         result = CliRunner().invoke(cli, arguments, prog_name=program)
         assert result.exit_code == 0, f"{command}: {result.output}"
         ran.add(arguments[0])
+        outputs += without_trailing_spaces(result.output)
+    shown_outputs = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [part for block in shown_outputs for part in block.split("\n\n") if part not in outputs] == []
+    assert len(shown_outputs) == 1
     assert ran >= {"init", "load", "check", "branch", "mutate", "blob", "commit", "tag", "export"}
-    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    local, remote = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     capsys.readouterr()
-    exec(program, {})
+    exec(local, {})
     for line in capsys.readouterr().out.splitlines():
         assert f"`{line}`" in text
+    (serve,) = re.findall(r"^omnigraph (serve .*)$", text, re.MULTILINE)
+    with served(serve.split()) as address:
+        assert "http://127.0.0.1:8080" in remote
+        exec(remote.replace("http://127.0.0.1:8080", address), {"omnigraph": omnigraph})
+    assert capsys.readouterr().out == "[{'p.name': 'ada'}, {'p.name': 'grace'}]\n"
+
+
+@contextmanager
+def served(arguments: list[str]) -> Iterator[str]:
+    """The address of a server that runs with these arguments, on a free port."""
+    command = [sys.executable, "-m", "omnigraph", *arguments, "--bind", "127.0.0.1:0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        ready = next(line for line in server.stdout if line.startswith("OMNIGRAPH_LISTEN_ADDR="))
+        yield f"http://{ready.strip().partition('=')[2]}"
+    finally:
+        server.terminate()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+TABBED = """
+<!-- file: a.pg -->
+```pg
+node A { name: String @key }
+```
+
+=== "CLI"
+
+    ```console
+    $ omnigraph init a.omni \\
+        --schema a.pg
+    wrong
+    ```
+
+=== "Python"
+
+    ```pycon
+    >>> 1 + 1
+    3
+    >>> 2 + 2
+    4
+    ```
+
+Text.
+
+```pycon
+>>> "both"
+'both'
+```
+"""
+
+
+def test_blocks_of_a_page_are_found_with_their_tabs_and_files() -> None:
+    found = list(blocks(TABBED))
+    assert found[0] == Block("pg", "a.pg", None, 3, "", "node A { name: String @key }\n")
+    assert [(block.language, block.tab, block.indent) for block in found[1:]] == [
+        ("console", "CLI", "    "),
+        ("pycon", "Python", "    "),
+        ("pycon", None, ""),
+    ]
+    assert tabs(found) == ["CLI", "Python"]
+    assert tabs(found[:1]) == [None]
+
+
+def test_outputs_that_differ_are_reported_and_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    page = tmp_path / "page.md"
+    page.write_text(TABBED, encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    differing = [example for tab in ("CLI", "Python") for example in run_page(page, tab) if not example.is_shown]
+    assert [(example.line, example.got) for example in differing] == [(10, "initialized …/a.omni\n"), (18, "2\n")]
+    assert rewrite(page) == 2
+    expected = TABBED.replace("wrong", "initialized …/a.omni").replace("    3\n", "    2\n")
+    assert page.read_text(encoding="utf-8") == expected
 
 
 @pytest.mark.parametrize(

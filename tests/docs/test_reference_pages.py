@@ -35,6 +35,26 @@ def test_every_public_name_has_a_section() -> None:
     assert [name for name in exported if f"\n### {name}\n" not in text("python.md")] == []
 
 
+def test_every_member_of_a_graph_and_of_a_client_has_a_section(tmp_path: Path) -> None:
+    page = text("python.md")
+    found = 0
+    with (
+        omnigraph.init(tmp_path / "g", "node A { n: String @key }") as graph,
+        omnigraph.connect(tmp_path / "g") as client,
+    ):
+        for owner, handle in (("graph", graph), ("client", client)):
+            for name in {*dir(type(handle)), *vars(handle)}:
+                if name.startswith("_") or f"\n#### {type(handle).__name__}.{name}\n" in page:
+                    continue
+                part = getattr(handle, name)
+                if type(part) is getattr(omnigraph, type(part).__name__, None):
+                    continue
+                members = [member for member in dir(type(part)) if not member.startswith("_")]
+                assert [each for each in members if f"\n#### {owner}.{name}.{each}\n" not in page] == [], name
+                found += len(members)
+    assert found > 20
+
+
 class Options(TypedDict, total=False):
     """Keyword arguments that several functions share."""
 
