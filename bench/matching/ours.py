@@ -94,11 +94,11 @@ def store(files: Path, place: Path) -> None:
 
 def answers(place: Path, persons: int) -> Answers:
     graph = omnigraph.open(place, read_only=True)
-    return {name: partial(_ask, graph, name) for name in QUESTIONS}
+    return {name: partial(_ask, graph.prepare(QUERIES, name=name)) for name in QUESTIONS}
 
 
-def _ask(graph: omnigraph.Graph, name: str) -> object:
-    return graph.query(QUERIES, name=name).to_arrow()
+def _ask(question: omnigraph.PreparedQuery) -> object:
+    return question().to_arrow()
 
 
 if __name__ == "__main__":

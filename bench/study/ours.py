@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph import PreparedQuery
 from study.questions import COUNTRY, QUESTIONS, START, many
 from study.serve import Answers, main
 
@@ -144,11 +144,11 @@ def answers(place: Path, persons: int) -> Answers:
     all_: dict[str, object] = {"many": many(persons)}
     given = {"q3": country, "q7": country, "point": one, "hop1": one, "hop2": one, "hop3": one}
     given |= {"reach100": all_, "rows100": all_}
-    return {name: partial(ask, graph, name, given.get(name, {})) for name in QUESTIONS}
+    return {name: partial(ask, graph.prepare(QUERIES, name=name), given.get(name, {})) for name in QUESTIONS}
 
 
-def ask(graph: Graph, name: str, given: Mapping[str, object]) -> pa.Table:
-    return graph.query(QUERIES, given, name=name).to_arrow()
+def ask(question: PreparedQuery, given: Mapping[str, object]) -> pa.Table:
+    return question(given).to_arrow()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The parts of `bench/serve.py`: a load generator, servers, requests and the soak."""
