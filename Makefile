@@ -36,7 +36,7 @@ bench: setup ## run every benchmark and check its goals
 	@$(BIN)/python bench/run.py $(ARGS)
 
 docs: setup ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lock: setup ## write the lock files anew from pyproject.toml
 	./scripts/lock.sh $(ARGS)

@@ -135,8 +135,12 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep derived files of tests out of the user's cache directory."""
+    """Keep derived files and the audit of tests out of the user's directories, and the user's configuration out."""
     os.environ["OMNIGRAPH_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["OMNIGRAPH_HOME"] = str(tmp_path_factory.mktemp("home"))
+    for name in ("OMNIGRAPH_PROFILE", "OMNIGRAPH_STORE", "OMNIGRAPH_BEARER_TOKEN"):
+        os.environ.pop(name, None)
+    os.environ["OMNIGRAPH_DENIALS"] = str(tmp_path_factory.mktemp("audit") / "denials.jsonl")
 
 
 @pytest.fixture(scope="session", autouse=True)

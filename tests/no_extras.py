@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-EXTRAS = frozenset({"networkx", "pandas", "polars", "py4j", "pyspark"})
+EXTRAS = frozenset(
+    {
+        *("cedarpy", "networkx", "pandas", "polars", "py4j", "pyspark", "rdflib"),
+        *("fastapi", "httptools", "jwt", "opentelemetry", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+    }
+)
 
 
 class Without(MetaPathFinder):

@@ -9,6 +9,8 @@ import pytest
 
 import demo
 
+README = Path(__file__).parents[1] / "README.md"
+
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
@@ -25,6 +27,10 @@ def test_the_demo_runs(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert "The file of a paper." in printed
     assert "Surface code" in printed, "what an author should read"
     assert "papers: 23" in printed, "what an expert has written"
+    (shown,) = re.findall(
+        r"^```text\n.*\n((?:.*\n)+?)```", README.read_text(encoding="utf-8").partition("## Two")[0], re.M
+    )
+    assert shown in printed
     (main, review) = re.findall(r"^(?:main|review) +(\d+) nodes +(\d+) edges +(\d+) commits$", printed, re.MULTILINE)
     assert [int(after) - int(before) for before, after in zip(main, review, strict=True)] == [2, 4, 3]
 
@@ -39,7 +45,7 @@ def test_without_java_the_demo_runs_in_one_process(
     assert len(stops) == len(demo.TOUR)
     printed = capsys.readouterr().out
     assert "# Spark needs Java, and " in printed
-    assert "So the tour goes on without Spark, in one process" in printed
+    assert "The demo runs in one process, without Spark" in printed
     assert "install Java 17 or newer" in printed
 
 

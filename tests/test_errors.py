@@ -68,7 +68,7 @@ def test_every_row_agrees_with_its_class(cls: type[OmnigraphError]) -> None:
     assert re.fullmatch(r"[a-z_]+", report.http_code)
     assert 0 < report.exit_code < 64
     statuses = {
-        Disposition.FIX: {400, 404, 410, 413, 416, 424, 500},
+        Disposition.FIX: {400, 401, 403, 404, 405, 410, 413, 415, 416, 424, 500},
         Disposition.RETRY: {409, 429, 503},
         Disposition.DECIDE: {409, 412},
         Disposition.UNKNOWN: {500, 503},
@@ -85,8 +85,8 @@ def test_an_http_code_has_one_status() -> None:
     statuses: dict[str, set[int]] = {}
     for report in REPORTS.values():
         statuses.setdefault(report.http_code, set()).add(report.http_status)
-    # A request that is too large, or for bytes that do not exist, is a bad request with its own status.
-    assert statuses["bad_request"] <= {400, 413, 416}
+    # A request that is too large, of the wrong media type, or for bytes that do not exist, has its own status.
+    assert statuses["bad_request"] <= {400, 413, 415, 416}
     assert {code for code, found in statuses.items() if len(found) > 1} <= {"bad_request"}
 
 

@@ -30,7 +30,7 @@ import omnigraph.storage, pyarrow, lance, numpy
 print(json.dumps(sorted(sys.modules)))
 """
 
-MOST_OURS = 200
+MOST_OURS = 210
 """The number of modules of the package that the lookup loads, and a few more. Each takes about 0.2 ms."""
 
 OTHERS = {

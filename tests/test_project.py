@@ -15,6 +15,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import docs_site
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {
     name: (ROOT / name).read_text(encoding="utf-8")
@@ -45,7 +47,9 @@ def test_documented_make_targets_exist() -> None:
 
 
 def test_readme_shows_the_demo() -> None:
-    assert "\nmake demo\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "\npip install .\npython scripts/demo.py\n" in text
+    assert "`make demo`" in text
 
 
 def test_relative_links_resolve() -> None:
@@ -56,14 +60,15 @@ def test_relative_links_resolve() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    def pages(entry: Any) -> set[str]:
+    def pages(entry: Any) -> list[str]:
         if isinstance(entry, str):
-            return {entry}
-        return set().union(*map(pages, entry.values() if isinstance(entry, dict) else entry))
+            return [entry]
+        return [page for part in (entry.values() if isinstance(entry, dict) else entry) for page in pages(part)]
 
-    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     docs = ROOT / "docs"
-    assert pages(config["nav"]) == {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    config = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), yaml.SafeLoader)
+    named = pages(docs_site.expanded(config["nav"], docs))
+    assert sorted(named) == sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
 
 
 def test_the_glossary_is_sorted() -> None:
@@ -91,18 +96,6 @@ def test_every_decision_is_linked_from_the_code_that_it_explains() -> None:
     current = {page for page, state in rows if not state.startswith(("superseded", "replaced"))}
     assert {(path, link) for path, link in links if link not in current} == set()
     assert current - {link for _, link in links} == set()
-
-
-@pytest.mark.slow
-def test_documentation_builds(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for page in tmp_path.rglob("*.html"):
-        fetched = re.findall(
-            r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text(encoding="utf-8")
-        )
-        assert fetched == [], f"{page.name} fetches from elsewhere"
 
 
 INVARIANTS = sorted(path for path in (ROOT / "docs" / "invariants").glob("*.md") if path.name != "index.md")

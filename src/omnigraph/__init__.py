@@ -1,6 +1,6 @@
 """OmniGraph: a typed property graph on Lance, with branches over the whole graph.
 
-All public names are here. Each is imported at its first use, so that `import omnigraph` is fast.
+All public names are here. Each is imported at its first use, so that the package is imported fast.
 """
 
 # See docs/decisions/0251-no-garbage-collection-during-imports.md
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from omnigraph.changes.feed import FeedPage as FeedPage
     from omnigraph.changes.row_images import ChangeOp as ChangeOp
     from omnigraph.changes.schema_differences import SchemaDifference as SchemaDifference
+    from omnigraph.client.clients import AsyncGraphClient as AsyncGraphClient
+    from omnigraph.client.clients import GraphClient as GraphClient
+    from omnigraph.client.connect import SERVER_VERSION as SERVER_VERSION
+    from omnigraph.client.connect import connect as connect
+    from omnigraph.client.connect import connect_async as connect_async
     from omnigraph.commit.branch_reset import BranchReset as BranchReset
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from omnigraph.commit.tags import Tag as Tag
     from omnigraph.commit.write_request import WriteRequest as WriteRequest
     from omnigraph.embed import Embedder as Embedder
+    from omnigraph.engine.access import Action as Action
+    from omnigraph.engine.access import Decision as Decision
     from omnigraph.engine.changes import Baseline as Baseline
     from omnigraph.engine.changes import Follower as Follower
     from omnigraph.engine.engines import Choice as Choice
@@ -71,7 +78,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import RestoreRequest as RestoreRequest
     from omnigraph.engine.requests import RevertRequest as RevertRequest
     from omnigraph.engine.requests import TransactionRequest as TransactionRequest
+    from omnigraph.engine.row_scope import RowRules as RowRules
+    from omnigraph.engine.row_scope import Rows as Rows
     from omnigraph.engine.session import Session as Session
+    from omnigraph.errors import AccessDeniedError as AccessDeniedError
     from omnigraph.errors import AlreadyInitializedError as AlreadyInitializedError
     from omnigraph.errors import BadRowsError as BadRowsError
     from omnigraph.errors import BlobIntegrityError as BlobIntegrityError
@@ -85,6 +95,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import ChangeFeedGapError as ChangeFeedGapError
     from omnigraph.errors import ClockError as ClockError
     from omnigraph.errors import CompileError as CompileError
+    from omnigraph.errors import ConfigurationError as ConfigurationError
     from omnigraph.errors import Conflict as Conflict
     from omnigraph.errors import ConflictError as ConflictError
     from omnigraph.errors import ConflictKind as ConflictKind
@@ -100,6 +111,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import ExternalBlobPolicyError as ExternalBlobPolicyError
     from omnigraph.errors import ExternalBlobSourceError as ExternalBlobSourceError
     from omnigraph.errors import FlushFailedError as FlushFailedError
+    from omnigraph.errors import ForbiddenError as ForbiddenError
     from omnigraph.errors import FormatError as FormatError
     from omnigraph.errors import IncompleteCopyError as IncompleteCopyError
     from omnigraph.errors import InitializationClaimedError as InitializationClaimedError
@@ -109,8 +121,11 @@ if TYPE_CHECKING:
     from omnigraph.errors import KeyConflictError as KeyConflictError
     from omnigraph.errors import LeaseLostError as LeaseLostError
     from omnigraph.errors import LeaseTimeoutError as LeaseTimeoutError
+    from omnigraph.errors import MediaTypeError as MediaTypeError
     from omnigraph.errors import MergeConflictsError as MergeConflictsError
     from omnigraph.errors import MergeSchemaError as MergeSchemaError
+    from omnigraph.errors import MethodNotAllowedError as MethodNotAllowedError
+    from omnigraph.errors import NetworkError as NetworkError
     from omnigraph.errors import NotFoundError as NotFoundError
     from omnigraph.errors import ObjectChangedError as ObjectChangedError
     from omnigraph.errors import ObjectExistsError as ObjectExistsError
@@ -123,11 +138,13 @@ if TYPE_CHECKING:
     from omnigraph.errors import PickConflictsError as PickConflictsError
     from omnigraph.errors import PipelineCheckError as PipelineCheckError
     from omnigraph.errors import PlanError as PlanError
+    from omnigraph.errors import PolicyError as PolicyError
     from omnigraph.errors import PreconditionFailedError as PreconditionFailedError
     from omnigraph.errors import Problem as Problem
     from omnigraph.errors import ReadOnlyError as ReadOnlyError
     from omnigraph.errors import ReadSetChangedError as ReadSetChangedError
     from omnigraph.errors import RecoveryRequiredError as RecoveryRequiredError
+    from omnigraph.errors import RequestTimeoutError as RequestTimeoutError
     from omnigraph.errors import ResourceLimitError as ResourceLimitError
     from omnigraph.errors import RetryableError as RetryableError
     from omnigraph.errors import SchemaBoundaryError as SchemaBoundaryError
@@ -137,9 +154,11 @@ if TYPE_CHECKING:
     from omnigraph.errors import SparkUnavailableError as SparkUnavailableError
     from omnigraph.errors import StagedFilesRemovedError as StagedFilesRemovedError
     from omnigraph.errors import StorageError as StorageError
+    from omnigraph.errors import TooManyRequestsError as TooManyRequestsError
     from omnigraph.errors import TransactionConflictError as TransactionConflictError
     from omnigraph.errors import TransactionEndedError as TransactionEndedError
     from omnigraph.errors import TypeCheckError as TypeCheckError
+    from omnigraph.errors import UnauthorizedError as UnauthorizedError
     from omnigraph.errors import VersionReclaimedError as VersionReclaimedError
     from omnigraph.errors import Violation as Violation
     from omnigraph.errors import WriteTimeoutError as WriteTimeoutError
@@ -157,6 +176,8 @@ if TYPE_CHECKING:
     from omnigraph.history.entity import EntityLog as EntityLog
     from omnigraph.history.entity import EntityOperation as EntityOperation
     from omnigraph.history.entity import LoggedChange as LoggedChange
+    from omnigraph.inference import Inferred as Inferred
+    from omnigraph.inference import infer as infer
     from omnigraph.lang.query import compile_query as compile_query
     from omnigraph.lang.schema import Catalog as Catalog
     from omnigraph.lang.schema import compile_schema as compile_schema
@@ -179,6 +200,7 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.declared import RunRequest as RunRequest
     from omnigraph.pipeline.spark.session import SparkSettings as SparkSettings
     from omnigraph.pipeline.spark.session import session as spark_session
+    from omnigraph.policy.policy import Policy as Policy
     from omnigraph.read.blobs import Blob as Blob
     from omnigraph.read.budget import Budget as Budget
     from omnigraph.read.budget import Cancellation as Cancellation
@@ -186,6 +208,7 @@ if TYPE_CHECKING:
     from omnigraph.read.export.files import ExportReceipt as ExportReceipt
     from omnigraph.read.plan.explanation import Explanation as Explanation
     from omnigraph.read.result.result import Result as Result
+    from omnigraph.server.app import create_app as create_app
     from omnigraph.upkeep.backup import CopyReceipt as CopyReceipt
     from omnigraph.upkeep.cleanup import CleanupReport as CleanupReport
     from omnigraph.upkeep.indexes import IndexCoverage as IndexCoverage
@@ -227,6 +250,15 @@ _HOMES = {
         "FeedPage",
     ),
     "changes.row_images": ("ChangeOp",),
+    "client.clients": (
+        "AsyncGraphClient",
+        "GraphClient",
+    ),
+    "client.connect": (
+        "SERVER_VERSION",
+        "connect",
+        "connect_async",
+    ),
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
     "commit.manifest": (
@@ -247,6 +279,10 @@ _HOMES = {
     "commit.tags": ("Tag",),
     "commit.write_request": ("WriteRequest",),
     "embed": ("Embedder",),
+    "engine.access": (
+        "Action",
+        "Decision",
+    ),
     "engine.changes": (
         "Baseline",
         "Follower",
@@ -286,8 +322,10 @@ _HOMES = {
         "RevertRequest",
         "TransactionRequest",
     ),
+    "engine.row_scope": ("RowRules", "Rows"),
     "engine.session": ("Session",),
     "errors": (
+        "AccessDeniedError",
         "AlreadyInitializedError",
         "BadRowsError",
         "BlobIntegrityError",
@@ -301,6 +339,7 @@ _HOMES = {
         "ChangedSinceError",
         "ClockError",
         "CompileError",
+        "ConfigurationError",
         "Conflict",
         "ConflictError",
         "ConflictKind",
@@ -316,6 +355,7 @@ _HOMES = {
         "ExternalBlobPolicyError",
         "ExternalBlobSourceError",
         "FlushFailedError",
+        "ForbiddenError",
         "FormatError",
         "IncompleteCopyError",
         "InitializationClaimedError",
@@ -325,8 +365,11 @@ _HOMES = {
         "KeyConflictError",
         "LeaseLostError",
         "LeaseTimeoutError",
+        "MediaTypeError",
         "MergeConflictsError",
         "MergeSchemaError",
+        "MethodNotAllowedError",
+        "NetworkError",
         "NotFoundError",
         "ObjectChangedError",
         "ObjectExistsError",
@@ -339,11 +382,13 @@ _HOMES = {
         "PickConflictsError",
         "PipelineCheckError",
         "PlanError",
+        "PolicyError",
         "PreconditionFailedError",
         "Problem",
         "ReadOnlyError",
         "ReadSetChangedError",
         "RecoveryRequiredError",
+        "RequestTimeoutError",
         "ResourceLimitError",
         "RetryableError",
         "SchemaDataError",
@@ -353,9 +398,11 @@ _HOMES = {
         "SparkUnavailableError",
         "StagedFilesRemovedError",
         "StorageError",
+        "TooManyRequestsError",
         "TransactionConflictError",
         "TransactionEndedError",
         "TypeCheckError",
+        "UnauthorizedError",
         "VersionReclaimedError",
         "Violation",
         "WriteTimeoutError",
@@ -378,6 +425,7 @@ _HOMES = {
         "EntityLog",
         "EntityOperation",
     ),
+    "inference": ("Inferred", "infer"),
     "lang.query": ("compile_query",),
     "lang.schema": (
         "Catalog",
@@ -411,6 +459,7 @@ _HOMES = {
         "RunRequest",
     ),
     "pipeline.spark.session": ("SparkSettings",),
+    "policy.policy": ("Policy",),
     "read.blobs": ("Blob",),
     "read.budget": (
         "Budget",
@@ -422,6 +471,7 @@ _HOMES = {
     ),
     "read.plan.explanation": ("Explanation",),
     "read.result.result": ("Result",),
+    "server.app": ("create_app",),
     "upkeep.backup": ("CopyReceipt",),
     "upkeep.cleanup": ("CleanupReport",),
     "upkeep.indexes": (

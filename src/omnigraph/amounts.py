@@ -53,3 +53,12 @@ def format_size(size: int) -> str:
     ('1.5 GiB', '0.5 MiB')
     """
     return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.1f} MiB"
+
+
+def counted(count: int, noun: str, nouns: str | None = None, *, mark: str = "") -> str:
+    """A number with its noun. `mark` separates thousands.
+
+    >>> counted(1, "row"), counted(2_000, "row", mark=","), counted(0, "query", "queries")
+    ('1 row', '2,000 rows', '0 queries')
+    """
+    return f"{count:{mark}} {noun if count == 1 else nouns or noun + 's'}"

@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 
 from omnigraph.amounts import parse_age, parse_amount
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError, cut
+
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 class Group(StrEnum):
@@ -24,6 +27,7 @@ class Group(StrEnum):
     EMBEDDINGS = "Embeddings"
     SPARK = "Spark"
     COMMAND_LINE = "Command line"
+    SERVER = "Server"
     DIAGNOSIS = "Tests and diagnosis"
     OTHERS = "Variables of other programs"
 
@@ -47,6 +51,10 @@ class Setting:
     value: str
     default: str = ""
     unset: str = ""
+
+    def named(self, name: str) -> Setting:
+        """The variable for one name, if the name of the setting has the placeholder `<NAME>`."""
+        return replace(self, name=self.name.replace("<NAME>", name))
 
     def get(self, environ: Mapping[str, str] | None = None) -> str | None:
         """The value of the variable; None if it is not set.
@@ -74,6 +82,20 @@ class Setting:
         if not text.isascii() or not text.isdecimal():
             raise InputError(f"{self.name}: '{text}' is not a number", hint="write a whole number, such as 100")
         return int(text)
+
+    def flag(self, environ: Mapping[str, str] | None = None) -> bool:
+        """The value as yes or no, or the default.
+
+        >>> [UNAUTHENTICATED.flag({"OMNIGRAPH_UNAUTHENTICATED": text}) for text in ("1", "0", "true", "False", "")]
+        [True, False, True, False, False]
+
+        Raises:
+            InputError: the value is neither.
+        """
+        text = self.text(environ).strip().lower()
+        if text not in _YES and text not in _NO:
+            raise InputError(f"{self.name}: '{cut(text)}' is neither yes nor no", hint="write 1 or 0")
+        return text in _YES
 
     def amount(self, environ: Mapping[str, str] | None = None) -> int:
         """The value in bytes, or the default.
@@ -182,6 +204,14 @@ UPKEEP_OLDER_THAN = Setting(
     "7d",
 )
 
+DENIALS = Setting(
+    "OMNIGRAPH_DENIALS",
+    Group.STORAGE,
+    "File to which every request that a [policy](../guide/policies.md) denies is appended.",
+    "file",
+    unset="`omnigraph/denials.jsonl` in `XDG_STATE_HOME`",
+)
+
 # ---- memory and disk
 
 QUERY_MEMORY = Setting(
@@ -209,7 +239,8 @@ LOAD_MEMORY = Setting(
 CACHE_MEMORY = Setting(
     "OMNIGRAPH_CACHE_MEMORY",
     Group.RESOURCES,
-    "Memory for columns, topologies and inverted indexes that a process caches between queries.",
+    "Memory for columns, topologies and inverted indexes that a process caches between queries. On top of it come"
+    " an eighth of it, for manifests of tables, and as much again, for pages of the indexes of tables.",
     "amount",
     "1 GiB",
 )
@@ -330,7 +361,160 @@ BLOB_SOURCES = Setting(
     unset="none are allowed",
 )
 HOME = Setting(
-    "OMNIGRAPH_HOME", Group.COMMAND_LINE, "Directory of the shell's history.", "directory", unset="~/.omnigraph"
+    "OMNIGRAPH_HOME",
+    Group.COMMAND_LINE,
+    "Directory of `config.yaml`, of the stored tokens and of the shell's history. See"
+    " [the command line and servers](../guide/remote.md).",
+    "directory",
+    unset="~/.omnigraph",
+)
+PROFILE = Setting(
+    "OMNIGRAPH_PROFILE",
+    Group.COMMAND_LINE,
+    "Profile of `config.yaml` for commands that name no graph.",
+    "name",
+)
+STORE = Setting(
+    "OMNIGRAPH_STORE",
+    Group.COMMAND_LINE,
+    "Storage of the graph for commands that name no graph: a path, `file://` or `s3://`.",
+    "address",
+)
+BEARER_TOKEN = Setting(
+    "OMNIGRAPH_BEARER_TOKEN",
+    Group.COMMAND_LINE,
+    "Bearer token for servers that have no token of their own.",
+    "secret",
+)
+TOKEN_OF_SERVER = Setting(
+    "OMNIGRAPH_TOKEN_<NAME>",
+    Group.COMMAND_LINE,
+    "Bearer token of one server of `config.yaml`. `<NAME>` is its name in capitals, with `_` for `-`.",
+    "secret",
+)
+
+# ---- server
+
+BIND = Setting("OMNIGRAPH_BIND", Group.SERVER, "Address of `omnigraph serve`.", "host:port", "127.0.0.1:8080")
+UNAUTHENTICATED = Setting(
+    "OMNIGRAPH_UNAUTHENTICATED",
+    Group.SERVER,
+    "`1` lets a server without tokens start: everyone who reaches it may read and write.",
+    "`0` or `1`",
+    "0",
+)
+REQUIRE_ALL_GRAPHS = Setting(
+    "OMNIGRAPH_REQUIRE_ALL_GRAPHS",
+    Group.SERVER,
+    "`1` makes the server stop at start if one of its graphs cannot be served.",
+    "`0` or `1`",
+    "0",
+)
+SERVER_BEARER_TOKEN = Setting(
+    "OMNIGRAPH_SERVER_BEARER_TOKEN", Group.SERVER, "One bearer token, of the actor `default`.", "secret"
+)
+SERVER_BEARER_TOKENS_FILE = Setting(
+    "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE",
+    Group.SERVER,
+    "JSON file `{actor: token}`. It is read again when it changes, and on SIGHUP.",
+    "file",
+)
+SERVER_BEARER_TOKENS_JSON = Setting(
+    "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON",
+    Group.SERVER,
+    "JSON object `{actor: token}`. Ignored if there is a file.",
+    "secret",
+)
+SERVER_BEARER_TOKENS_AWS_SECRET = Setting(
+    "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET",
+    Group.SERVER,
+    "Id of a secret in AWS Secrets Manager that contains `{actor: token}`. Other tokens are then ignored. Needs the"
+    " extra `aws`.",
+    "name",
+)
+SERVER_JWKS_FILE = Setting(
+    "OMNIGRAPH_SERVER_JWKS_FILE",
+    Group.SERVER,
+    "JSON Web Key Set with the public keys of the tokens (RS256, ES256, EdDSA) that the server accepts.",
+    "file",
+)
+SERVER_JWT_ISSUER = Setting(
+    "OMNIGRAPH_SERVER_JWT_ISSUER", Group.SERVER, "Required issuer (`iss`) of JSON Web Tokens.", "text"
+)
+SERVER_JWT_AUDIENCE = Setting(
+    "OMNIGRAPH_SERVER_JWT_AUDIENCE", Group.SERVER, "Required audience (`aud`) of JSON Web Tokens.", "text"
+)
+PER_ACTOR_INFLIGHT_MAX = Setting(
+    "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX",
+    Group.SERVER,
+    "Writes of one actor at the same time, per worker.",
+    "number",
+    "16",
+)
+PER_ACTOR_READS_MAX = Setting(
+    "OMNIGRAPH_PER_ACTOR_READS_MAX", Group.SERVER, "Reads of one actor at the same time, per worker.", "number", "128"
+)
+PER_ACTOR_BYTES_MAX = Setting(
+    "OMNIGRAPH_PER_ACTOR_BYTES_MAX",
+    Group.SERVER,
+    "Size of the writes of one actor at the same time, per worker.",
+    "amount",
+    "4 GiB",
+)
+SERVER_THREADS = Setting(
+    "OMNIGRAPH_SERVER_THREADS", Group.SERVER, "Threads of one worker that run queries.", "number", "2"
+)
+SERVER_REQUEST_SECONDS = Setting(
+    "OMNIGRAPH_SERVER_REQUEST_SECONDS", Group.SERVER, "Time limit of one read, with its wait for a thread.", "age", "60"
+)
+SERVER_REQUEST_ROWS = Setting(
+    "OMNIGRAPH_SERVER_REQUEST_ROWS",
+    Group.SERVER,
+    "Maximum number of rows in the result of one query.",
+    "number",
+    "1000000",
+)
+SERVER_BODY_MAX = Setting(
+    "OMNIGRAPH_SERVER_BODY_MAX", Group.SERVER, "Maximum size of the body of a request.", "amount", "1 MiB"
+)
+SERVER_LOAD_BODY_MAX = Setting(
+    "OMNIGRAPH_SERVER_LOAD_BODY_MAX", Group.SERVER, "Maximum size of the body of a load.", "amount", "32 MiB"
+)
+SERVER_HEADER_SECONDS = Setting(
+    "OMNIGRAPH_SERVER_HEADER_SECONDS",
+    Group.SERVER,
+    "Time within which a client has to send the headers of a request. Afterwards, each part of a body has to arrive"
+    " within this time, and the body as a whole at 1 KiB per second or more.",
+    "age",
+    "20",
+)
+SERVER_SEND_SECONDS = Setting(
+    "OMNIGRAPH_SERVER_SEND_SECONDS",
+    Group.SERVER,
+    "Interval in which a client has to read bytes of a large answer, 1 KiB per second or more.",
+    "age",
+    "120",
+)
+SERVER_DRAIN_SECONDS = Setting(
+    "OMNIGRAPH_SERVER_DRAIN_SECONDS",
+    Group.SERVER,
+    "Time between SIGTERM and the end of accepting connections. Meanwhile `/readyz` answers 503.",
+    "age",
+    "5",
+)
+SERVER_STOP_SECONDS = Setting(
+    "OMNIGRAPH_SERVER_STOP_SECONDS",
+    Group.SERVER,
+    "Time that requests in flight have to finish when the server stops.",
+    "age",
+    "30",
+)
+LOG_LEVEL = Setting(
+    "OMNIGRAPH_LOG_LEVEL",
+    Group.SERVER,
+    "Least severe log records: `debug`, `info`, `warning` or `error`.",
+    "name",
+    "info",
 )
 
 # ---- tests and diagnosis
@@ -375,6 +559,7 @@ S3 = (
 """Variables with which a graph in S3 is reached. The storage options of a call override them."""
 
 NO_COLOR = Setting("NO_COLOR", Group.OTHERS, "If it is set, the command line prints no colours.", "any text")
+TERM = Setting("TERM", Group.OTHERS, "Kind of the terminal. If it is `dumb`, there are no colours.", "name")
 JAVA_HOME = Setting(
     "JAVA_HOME", Group.OTHERS, "Java installation for Spark.", "directory", unset="`java` on the `PATH`"
 )
@@ -394,7 +579,17 @@ TMPDIR = Setting("TMPDIR", Group.OTHERS, "Directory of temporary files, to which
 XDG_CACHE_HOME = Setting(
     "XDG_CACHE_HOME", Group.OTHERS, "The user's cache directory on Linux.", "directory", unset="~/.cache"
 )
+XDG_STATE_HOME = Setting(
+    "XDG_STATE_HOME", Group.OTHERS, "The user's directory of states and logs.", "directory", unset="~/.local/state"
+)
 LOCALAPPDATA = Setting("LOCALAPPDATA", Group.OTHERS, "The user's cache directory on Windows.", "directory")
+PROMETHEUS_MULTIPROC_DIR = Setting(
+    "PROMETHEUS_MULTIPROC_DIR",
+    Group.OTHERS,
+    "Directory in which the workers of a server share their metrics.",
+    "directory",
+    unset="a temporary directory, with several workers",
+)
 HTTPS_PROXY = Setting("HTTPS_PROXY", Group.OTHERS, "Proxy for requests to embedding providers.", "URL")
 
 

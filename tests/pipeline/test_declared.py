@@ -109,15 +109,27 @@ def test_a_run_id_is_refused_for_other_inputs(graph: Graph, tmp_path: Path) -> N
     assert not graph.pipeline.run(file, run_id="wednesday").resumed
 
 
+def test_a_failed_check_shows_its_first_rows(graph: Graph, tmp_path: Path) -> None:
+    query = "query all() { match { $s: Ship } return { $s.name, $s.tons } order { $s.name desc } }"
+    file = declared(tmp_path, checks={"none": {"query": query}})
+    (tmp_path / "ships.csv").write_text(SHIPS + "".join(f"s{i},{i or ''}\n" for i in range(3)))
+    with pytest.raises(PipelineCheckError) as found:
+        graph.pipeline.run(file)
+    (failure,) = found.value.failures
+    assert failure.endswith(
+        "rows, expected none: s.name='s2', s.tons=2; s.name='s1', s.tons=1; s.name='s0', s.tons=null; …"
+    )
+
+
 def test_a_failed_check_keeps_the_branch(graph: Graph, tmp_path: Path) -> None:
     light = "query light() { match { $s: Ship  $s.tons < 20 } return { $s.name } }"
     known = "query known() { match { $s: Ship } return { $s.name } }"
     checks = {"no light ships": {"query": light}, "two": {"query": known, "expect": {"rows": 3}}}
     file = declared(tmp_path, checks=checks)
-    with pytest.raises(PipelineCheckError, match=r"no light ships: found 1 row, expected none .and 1 more") as found:
+    with pytest.raises(PipelineCheckError, match=r"found 1 row, expected none: s\.name='argo' .and 1 more") as found:
         graph.pipeline.run(file)
     assert found.value.branch == "nightly"
-    assert found.value.failures[1] == "two: found 2 rows, expected 3 rows"
+    assert found.value.failures[1] == "two: found 2 rows, expected 3 rows: s.name='argo'; s.name='beagle'"
     assert names(graph, "nightly") == ["argo", "beagle"]
     head = graph.branch("nightly").head
     # The branch is corrected by hand; the run resumes from there.

@@ -80,6 +80,28 @@ def test_a_small_load_into_a_large_graph_is_compared_in_many_partitions(
     assert min(counts) >= 4
 
 
+def test_an_append_on_spark_names_the_existing_ids_with_their_places_and_number(tmp_path: Path) -> None:
+    graph = init(tmp_path / "graph", SCHEMA)
+    graph.load([{"type": "Person", "data": {"name": f"early {i:03}"}} for i in range(0, 400, 2)], mode="append")
+    source = tmp_path / "people.ndjson"
+    lines = [f'{{"type": "Person", "data": {{"name": "early {i:03}"}}}}' for i in reversed(range(300))]
+    source.write_text("\n".join(lines))
+    with pytest.raises(KeyConflictError) as in_process:
+        graph.load(str(source), mode="append")
+    with pytest.raises(KeyConflictError) as in_tasks:
+        on_spark(graph, str(source), "append")
+    local, spark = in_process.value, in_tasks.value
+    assert (spark.render(), spark.ids, spark.places, spark.total) == (
+        local.render(),
+        local.ids,
+        local.places,
+        local.total,
+    )
+    assert spark.total == 150
+    assert spark.places[0] == "people.ndjson, line 102"
+    assert spark.render().startswith("people.ndjson, line 102: node:Person: 'early 198' exists already")
+
+
 def _as_it_is(content: Rows) -> None:
     pass
 

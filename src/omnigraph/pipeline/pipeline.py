@@ -63,6 +63,7 @@ class Pipeline:
     """
 
     def __init__(self, graph: Graph, spark: Session | None = None) -> None:
+        graph.session.require_whole("pipeline")
         self._graph = graph
         self._session = spark
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from omnigraph.amounts import format_size
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.engine.engines import Choice, Engine, parse_engine
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
@@ -77,7 +78,9 @@ def analyse(
         NotFoundError: there is no such branch or commit.
         SparkUnavailableError: the algorithms have to run on Spark, and Spark is not installed.
     """
-    view = graph.session.snapshot_at(branch, at)
+    view = graph.session.readable(branch, at)
+    graph.session.require_whole("graph algorithms")  # tasks read the tables themselves
+    graph.session.require_all_rows(Action.READ, view.manifest)
     accepted = graph.session.schemas.at(view)
     selection = TypeSelection.of(accepted.catalog, nodes, edges, weight)
     choice = _choose_engine(parse_engine(engine), view, selection)

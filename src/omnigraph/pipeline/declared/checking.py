@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from omnigraph.dataclass import dataclass
-from omnigraph.errors import Disposition, InputError, OmnigraphError, cut
+from omnigraph.errors import Disposition, InputError, OmnigraphError, cut, shown
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.document import Check, Document, QueryCheck, SqlCheck
 from omnigraph.pipeline.declared.views import Views, mentions, view_name
 
 _SHOWN = 3
-"""Number of unexpected rows that the message of a failed check shows."""
+"""Number of rows that the message of a failed check shows."""
+
+_LONGEST = 300
+"""Maximum length of the shown rows, in characters."""
 
 Job = Callable[[str], AbstractContextManager[object]]
 
@@ -93,13 +96,21 @@ def _outcome(
             if not first:
                 return CheckOutcome(check.name, True)
             count = found.count()
-        shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in first)
-        return CheckOutcome(check.name, False, count, f"found {_rows(count)}, expected none: {cut(shown, 300)}")
+        return CheckOutcome(check.name, False, count, f"found {_rows(count)}, expected none{_first(first, count)}")
     with _located(document, check):
-        rows = graph.query(check.text, check.params, name=check.query, branch=branch).row_count
+        result = graph.query(check.text, check.params, name=check.query, branch=branch)
+    rows = result.row_count
     if check.least <= rows and (check.most is None or rows <= check.most):
         return CheckOutcome(check.name, True, rows)
-    return CheckOutcome(check.name, False, rows, f"found {_rows(rows)}, expected {_expected(check)}")
+    first_rows = _first(result.to_arrow().slice(0, _SHOWN).to_pylist(), rows)
+    return CheckOutcome(check.name, False, rows, f"found {_rows(rows)}, expected {_expected(check)}{first_rows}")
+
+
+def _first(rows: Sequence[Mapping[str, Any]], count: int) -> str:
+    """The first rows that a check found, for a message; empty if it found none."""
+    texts = [", ".join(f"{name}={shown(value)}" for name, value in row.items()) for row in rows]
+    more = "; …" if count > len(rows) else ""
+    return f": {cut('; '.join(texts), _LONGEST)}{more}" if texts else ""
 
 
 def _rows(count: int) -> str:

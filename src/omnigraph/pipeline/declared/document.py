@@ -25,7 +25,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.declared.variables import check_name, sql_text, substitute, variables
-from omnigraph.storage.files.input import text_of
+from omnigraph.storage.files.input import label_of, text_of
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.receipt import LoadMode
 
@@ -219,7 +219,7 @@ def read_document(
     if isinstance(given, Mapping):
         return _DocumentReader(Path.cwd(), as_document(given, "the pipeline"), given_variables or {}).document()
     path = Path(given)
-    document = read_yaml(text_of(path), path.name)
+    document = read_yaml(text_of(path), label_of(path))
     return _DocumentReader(Path(os.path.realpath(path)).parent, document, given_variables or {}).document()
 
 

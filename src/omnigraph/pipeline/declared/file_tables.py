@@ -115,13 +115,13 @@ class FileTask:
                     self._check_names(batch.schema.names, split)
                     yield batch.select(self.schema.names).cast(self.schema)
             except pa.ArrowException as error:
-                raise InputError(f"{split.file.input.name} cannot be read: {cut(str(error), 300)}") from error
+                raise InputError(f"{split.file.input.label} cannot be read: {cut(str(error), 300)}") from error
 
     def _check_names(self, names: list[str], split: FileSplit) -> None:
         other = sorted(set(names) ^ set(self.schema.names))
         if other:
             raise InputError(
-                f"{split.file.input.name}: the column '{cut(other[0])}' is not in all files of the source",
+                f"{split.file.input.label}: the column '{cut(other[0])}' is not in all files of the source",
                 hint="declare a source for each kind of file",
             )
 
@@ -174,7 +174,7 @@ def _header(file: RowFile) -> list[str]:
 
 def _read(file: RowFile, cells: _TextCells, problems: Problems) -> Iterator[pa.RecordBatch]:
     separator = str(getattr(file.format, "separator", ","))
-    return read_cells(file.chunks(), cells, problems, file.input.name, delimiter=separator)
+    return read_cells(file.chunks(), cells, problems, file.input.label, delimiter=separator)
 
 
 def _refuse(problems: Problems) -> None:

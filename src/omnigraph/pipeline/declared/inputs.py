@@ -12,6 +12,7 @@ import pyarrow as pa
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.dataclass import dataclass
+from omnigraph.engine.access import Action
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
@@ -44,12 +45,14 @@ class PinnedSource:
         assert isinstance(self.source, GraphSource)
         assert self.graph is not None
         assert self.view is not None
+        self.graph.session.require_whole("a declared pipeline")
         found = exported(self.view, self.graph.session.schemas.at(self.view), self.source.type.rpartition(":")[2])
         parts = [part for part in found if self.source.type in (part.name, part.key)]
         if len(parts) > 1:
             raise InputError(
                 f"'{self.source.type}' is a node type and an edge type", hint="add the prefix node: or edge:"
             )
+        self.graph.session.require_types(Action.EXPORT, self.view.manifest, [parts[0].key])
         return parts[0]
 
 
@@ -83,7 +86,7 @@ def _pinned(source: Source, graph: Graph, opened: ExitStack) -> PinnedSource:
         if source.graph is not None:
             storage = graph.session.storage_options
             handle = opened.enter_context(open_graph(source.graph, read_only=True, storage_options=storage))
-        view = handle.session.snapshot_at(source.branch, source.commit)
+        view = handle.session.readable(source.branch, source.commit, Action.EXPORT)
         opened.enter_context(reading(handle.session.store.leases, WorkKind.PIPELINE, view.manifest))
         pinned = PinnedSource(
             source, graph=handle, view=view, digest=_digest([str(view.uri), view.commit.id, source.type])

@@ -21,7 +21,7 @@ from typing import Any
 from ulid_transform import ulid_now
 
 from omnigraph.commit.commit_metadata import LONGEST_NAME, check_text
-from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.lineage import find_any_idempotent
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.dataclass import dataclass
@@ -296,7 +296,7 @@ class _Run:
             InputError: a run with other inputs, variables or another declaration has the same id.
         """
         try:
-            found = find_idempotent(self.graph.session.store.capture(branch), key)
+            found = find_any_idempotent(self.graph.session.store.capture(branch), key)
         except BranchNotFoundError:
             return None
         if found is None:

@@ -28,10 +28,9 @@ def duplicate_id_count(rows: pa.Table) -> pa.Table:
     )
 
 
-def first_stored_id(loaded: pa.Table, stored: pa.Table) -> pa.Table:
-    """The smallest loaded id that is also stored, as one row; an empty table if there is none."""
-    found = loaded["id"].filter(pc.is_in(loaded["id"], value_set=stored["id"]))
-    return pa.table({"id": found}).sort_by("id").slice(0, 1)
+def stored_ids(loaded: pa.Table, stored: pa.Table) -> pa.Table:
+    """The loaded ids that are also stored."""
+    return pa.table({"id": loaded["id"].filter(pc.is_in(loaded["id"], value_set=stored["id"]))})
 
 
 def not_loaded(stored: pa.Table, loaded: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from omnigraph.errors import BadRowsError, Problem, SparkError
+from omnigraph.errors import Problem, SparkError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.load.aliases import FoundAliases, alias_problems, find_aliases
@@ -67,7 +67,7 @@ class InputParts:
         aliases = find_aliases(self.done, work.staging) if work.lenient else FoundAliases({}, {})
         wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
         if wrong or aliases.wrong:
-            raise BadRowsError(self._problems(work, wrong, aliases), sum(wrong.values()) + aliases.total)
+            self._problems(work, wrong, aliases).check()
         if aliases.known:
             # All aliases are known now: read all parts again, and replace the aliases in the ends of edges by the ids.
             staged = {name: work.staging.put(f"aliases/{name}", rows) for name, rows in aliases.known.items()}
@@ -141,8 +141,8 @@ class InputParts:
                 records += end.records
             first += before
 
-    def _problems(self, work: Work, wrong: Mapping[int, int], aliases: FoundAliases) -> tuple[Problem, ...]:
-        """The first invalid records, with their positions in the whole input. Reads the affected parts again."""
+    def _problems(self, work: Work, wrong: Mapping[int, int], aliases: FoundAliases) -> Problems:
+        """All invalid records, the first with their positions in the whole input. Reads the affected parts again."""
         chosen: list[int] = []
         found = 0
         for number, total in wrong.items():
@@ -153,15 +153,20 @@ class InputParts:
         chosen = sorted({*chosen, *(number for number, each in ids.items() if each)})
         picked = {number: (self.splits[number], self.starts[number]) for number in chosen}
 
-        def again(number: int) -> tuple[Problem, ...]:
+        def again(number: int) -> tuple[tuple[Problem, ...], list[Problem]]:
             reader = PartReader(work, number)
             reader.read(*picked[number])
-            return (*reader.problems.first, *alias_problems(reader, ids[number]))
+            return reader.problems.first, alias_problems(reader, ids[number])
 
+        first = self.map(chosen, again, "finding the first problems")
         collected = Problems()
-        for _, problems in sorted(self.map(chosen, again, "finding the first problems").items()):
-            collected.add_all(problems, len(problems))
-        return collected.first
+        for number in wrong:
+            records, _ = first.get(number, ((), []))
+            collected.merge(records, self.done[number].kinds, self.done[number].problems)
+        for _, ambiguous in first.values():
+            for problem in ambiguous:
+                collected.add(problem)
+        return collected
 
     def _coercions(self, work: Work) -> tuple[Coercion, ...]:
         """The corrections of all parts. Reads a part again if the line numbers of its examples are not known yet."""

@@ -163,6 +163,7 @@ class PartResult:
     Attributes:
         end: the number of lines and records.
         problems: the number of records that cannot become rows.
+        kinds: their number by kind.
         refused: the error of the reader, if it could not continue.
         tables: the rows, by type key.
         digests: the digests of the input, by type key.
@@ -181,6 +182,7 @@ class PartResult:
     models: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
     coerced: tuple[Coercion, ...] = ()
     aliases: Mapping[str, PartAliases] = field(default_factory=dict)
+    kinds: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class PartReader:
@@ -291,7 +293,8 @@ def run(work: Work, number: int, split: Split, start: Start = Start()) -> PartRe
     coerced = () if reader.problems.coerced is None else reader.problems.coerced.all()
     aliases = reader.stage_aliases(number)
     if reader.problems:
-        return PartResult(end, reader.problems.total, coerced=coerced, aliases=aliases)
+        problems = reader.problems
+        return PartResult(end, problems.total, coerced=coerced, aliases=aliases, kinds=problems.counts)
     tables = {}
     for key in spool.keys:
         rows = spool.take(key)

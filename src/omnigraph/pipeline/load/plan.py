@@ -131,6 +131,7 @@ class Planner:
         size: the approximate bytes of a part.
         mapping: the mapping of tables whose columns do not have the names of the properties.
         spark: the Spark session, to look up tables by name.
+        format: the format of files, whatever their names are.
     """
 
     def __init__(
@@ -140,11 +141,12 @@ class Planner:
         size: int,
         mapping: TableMapping | None = None,
         spark: SparkSession | None = None,
+        format: str | None = None,
     ) -> None:
         self._spark = spark
         self._staging = staging
         self._size = size
-        self._inputs = Inputs(accepted, mapping, dict(staging.options))
+        self._inputs = Inputs(accepted, mapping, dict(staging.options), format)
         self._count = 0
 
     def splits(self, source: Any, type_name: str | None) -> Iterator[Split]:
@@ -169,6 +171,11 @@ class Planner:
                 return
         for part in self._inputs.of(source, type_name):
             if isinstance(part, FileSplit):
+                if part.file.input.once:
+                    raise InputError(
+                        f"{part.file.input} can be read only once, and on Spark several tasks read the input",
+                        hint="use --engine local (engine='local'), or give a file",
+                    )
                 yield from cut_file(part, self._size)
             elif isinstance(part, Items):
                 yield Items(list(part.items), part.layout)

@@ -73,6 +73,7 @@ class SparkRows:
 
     stages_into_tables = True
     attempts = 5
+    can_read_again = False  # its parts are planned for the types of one schema
 
     def __init__(self, session: Session, source: object, request: LoadRequest, spark: SparkWork) -> None:
         self.session = session
@@ -110,7 +111,8 @@ class SparkRows:
             assert self.request.mapping is None or isinstance(self.request.mapping, TableMapping)
             with self.spark.job("planning the load"):
                 size, mapping = self.spark.options.split_bytes, self.request.mapping
-                planner = Planner(accepted, self.staging, size, mapping, self.spark.session.spark)
+                spark = self.spark.session.spark
+                planner = Planner(accepted, self.staging, size, mapping, spark, self.request.format)
                 self.splits = list(planner.splits(self.source, self.request.type_name))
         self.parts = InputParts(self.splits, self.spark)
         count = partition_count(self.splits, self.spark.options.part_rows, self.spark.session.parallelism)
@@ -257,8 +259,13 @@ class SparkRows:
 
     def _with_locations(self, error: ConstraintError, accepted: AcceptedSchema) -> ConstraintError:
         """Add the locations of rows to an error, if the input is small enough for the driver to read it again."""
+        locations = self._locations(accepted)
+        return error if locations is None else locations[0].with_locations(error, locations[1])
+
+    def _locations(self, accepted: AcceptedSchema) -> tuple[RowLocations, dict[str, TableChange]] | None:
+        """The locations of the rows in the input, and the ids of the rows; None if the input is large."""
         if sum(change.read for change in self.changes.values()) > MOST:
-            return error
+            return None
         places = RowLocations()
         for number, split in sorted(self.parts.splits.items()):
             ignored = Problems()
@@ -272,9 +279,12 @@ class SparkRows:
             rows = pa.concat_tables([pa.schema([("id", pa.utf8())]).empty_table(), *map(_plain_ids, parts)])
             # Also the rows that later records replace: violations have the row numbers of the input.
             ids[key] = TableChange(change.kind, change.name, rows, _NONE)
-        return places.with_locations(error, ids)
+        return places, ids
 
     # Writing
+
+    def located(self, error: KeyConflictError) -> KeyConflictError:
+        return error
 
     def _prepare(self, now: Manifest, accepted: AcceptedSchema, start_view: Manifest) -> Sequence[TableWrite]:
         self._check_bases(now, start_view)
@@ -287,10 +297,10 @@ class SparkRows:
                 raise self._with_locations(error, accepted) from None
         self._fetch()
         self._check_bases(now, start_view)  # again, because `_fetch` may have written fragments
-        if self.duplicates.conflict is not None:
-            raise self.duplicates.conflict
-        if taken is not None:
-            raise KeyConflictError(*taken)
+        conflict = self.duplicates.conflict or taken
+        if conflict is not None:
+            locations = self._locations(accepted)
+            raise conflict if locations is None else locations[0].conflict_with_locations(conflict, locations[1])
         if self.request.check:
             return []
         self._report_progress(LoadPhase.WRITING)

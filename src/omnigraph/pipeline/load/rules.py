@@ -27,11 +27,11 @@ from omnigraph.pipeline.load.compare_rows import (
     comparable_rows,
     dangling_edges,
     duplicate_id_count,
-    first_stored_id,
     not_loaded,
     only_column,
     outside_cardinality,
     shared_tuples,
+    stored_ids,
     stranded_edges,
     unmatched_values,
 )
@@ -226,11 +226,11 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         return self.shuffle.cogroup([Side(self.loaded(change, ["id"], numbered=True), ["id"])], duplicate_ids)
 
     def existing_ids(self, change: LoadedType) -> Relation:
-        """For each block, the smallest loaded id that already exists in the graph."""
+        """The loaded ids that already exist in the graph."""
         stored = self.stored(change.key, ["id"])
         if change.fresh or stored.frame is None:
             return Relation(None, pa.schema([("id", pa.utf8())]), 0)
-        return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"]), Side(stored, ["id"])], first_stored_id)
+        return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"]), Side(stored, ["id"])], stored_ids)
 
     # Checks of constraints
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from omnigraph.errors import KeyConflictError
 from omnigraph.pipeline.load.rules import FoundViolations, SparkValidator, ViolationSearch
 from omnigraph.pipeline.spark.shuffle import Relation, combine_first, total_rows
+from omnigraph.storage.staging import SHOWN_IDS
 from omnigraph.write.rules.violations import SHOWN, Violations
 
 
-def validate_load(rules: SparkValidator, *, all_new: bool) -> tuple[str, str] | None:
+def validate_load(rules: SparkValidator, *, all_new: bool) -> KeyConflictError | None:
     """Check all constraints, in as few jobs as possible.
 
     Args:
@@ -17,8 +19,7 @@ def validate_load(rules: SparkValidator, *, all_new: bool) -> tuple[str, str] | 
         all_new: whether all loaded ids have to be new.
 
     Returns:
-        The key of the first type with an id that must be new but already exists, and its smallest such id. None if
-        there is no such id.
+        The error about the first type with ids that must be new but already exist; None if there are no such ids.
 
     Raises:
         ConstraintError: a constraint is broken.
@@ -31,7 +32,7 @@ def validate_load(rules: SparkValidator, *, all_new: bool) -> tuple[str, str] | 
     answers = rules.shuffle.collect(
         [searches[i].rows().first(searches[i].order, SHOWN) for i in direct]
         + [candidates.block_counts() for candidates in shared]
-        + [rules.existing_ids(rules.changes[key]) for key in keys]
+        + [rules.existing_ids(rules.changes[key]).first("id", SHOWN_IDS) for key in keys]
     )
     tables = dict(zip(direct, answers, strict=False))
     counts = answers[len(direct) : len(direct) + len(shared)]
@@ -47,9 +48,11 @@ def validate_load(rules: SparkValidator, *, all_new: bool) -> tuple[str, str] | 
             first, total = combine_first(tables[i], rows.order, SHOWN)
             violations.add(first, describe, total)
     violations.refuse()
-    for key, ids in zip(keys, answers[len(direct) + len(shared) :], strict=True):
-        if ids.num_rows:
-            return key, ids.sort_by("id")["id"][0].as_py()
+    for key, answer in zip(keys, answers[len(direct) + len(shared) :], strict=True):
+        existing, total = combine_first(answer, "id", SHOWN_IDS)
+        if total:
+            ids = tuple(existing["id"].to_pylist())
+            return KeyConflictError(key, ids[0], ids=ids, total=total)
     return None
 
 

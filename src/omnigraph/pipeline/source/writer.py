@@ -16,18 +16,17 @@ from hashlib import blake2b
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.lineage import find_any_idempotent
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.dataclass import dataclass
-from omnigraph.engine.load import load_mode
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import GraphLocation, type_of
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.uri import GraphUri
-from omnigraph.write.receipt import LoadMode
+from omnigraph.write.receipt import LoadMode, load_mode
 
 OBJECT_BYTES = 32 * 1024 * 1024
 """Approximate bytes of rows per staged object."""
@@ -132,7 +131,7 @@ class Target:
         """Whether the branch has a commit with this idempotency key."""
         with self.location.open() as graph:
             try:
-                return find_idempotent(graph.session.store.capture(self.branch or MAIN), key) is not None
+                return find_any_idempotent(graph.session.store.capture(self.branch or MAIN), key) is not None
             except BranchNotFoundError:
                 return False
 
