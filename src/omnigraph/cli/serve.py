@@ -55,6 +55,9 @@ def serve(
         raise click.UsageError("--queries belongs to --store: name the directories of queries in the file")
     if config is not None and policy is not None:
         raise click.UsageError("--policy belongs to --store: name the policies in the file")
+    from omnigraph.server.arenas import limit_arenas
+
+    limit_arenas()  # before the imports below start threads
     try:
         from omnigraph.server.configuration import Configuration, make_app, read_graphs, read_server_policy_path
         from omnigraph.server.options import Limits
