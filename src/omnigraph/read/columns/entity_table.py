@@ -108,7 +108,7 @@ class EntityTable:
         """Names of the fragments of the table."""
         return self._snapshot.table(self.key).fragment_digests()
 
-    @property
+    @cached_property
     def place(self) -> str:
         """Location of the table."""
         return self._snapshot.place(self.key)

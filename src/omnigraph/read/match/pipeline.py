@@ -153,6 +153,8 @@ class Pipeline:
         if trace is None:
             place = 0
             while place < len(self.operators):
+                if frame.count == 0 and (empty := self._without_rows(frame, place, run.candidates)) is not None:
+                    return _only(empty, self.needed)
                 frame, place = self._advance(frame, place, len(self.operators), kept, run, parallel=True)
             return frame
         trace.adopt(match.planning_entries(self.block))
@@ -160,6 +162,18 @@ class Pipeline:
             with trace.running(trace_entry(operator, estimate, run.candidates)) as entry:
                 frame, _ = self._advance(frame, place, place + 1, kept, run, parallel=False)
             entry.rows, entry.size = frame.count, frame.nbytes
+        return frame
+
+    def _without_rows(self, frame: Frame, place: int, candidates: Candidates) -> Frame | None:
+        """The output of the operators from index `place` on for an input without rows.
+
+        None if one of them binds anything but nodes of one type: then the operators have to run.
+        """
+        for operator in self.operators[place:]:
+            for name in operator.binds - frame.variables:
+                if not candidates.knows(name) or len(candidates.tables(name)) != 1:
+                    return None
+                frame = frame.bind(name, Binding(candidates.tables(name), np.zeros(0, np.int64)))
         return frame
 
     def _kept_variables(self) -> list[frozenset[str] | None]:
