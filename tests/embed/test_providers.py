@@ -6,6 +6,7 @@ import socket
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -191,13 +192,23 @@ def test_the_deadline_ends_an_attempt(provider: Provider) -> None:
         embed(configured(provider, TIMEOUT_MS=3_600_000, DEADLINE_MS=50), "one")
 
 
+def test_a_pause_beyond_the_deadline_ends_the_call(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that is suspended between two attempts."""
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3_600 * len(slept), sleep=slept.append)
+    monkeypatch.setattr(http, "time", clock)
+    provider.behaviours = [always(Answer(429)), hang]
+    with pytest.raises(EmbeddingUnavailableError, match=r"no time for a retry \(2 attempts\)"):
+        embed(configured(provider, DEADLINE_MS=600_000), "one")
+
+
 def test_an_unreachable_provider_is_an_error() -> None:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets the port
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    embedder = default_embedder({"OMNIGRAPH_EMBED_BASE_URL": url, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS": "1"})
-    with pytest.raises(EmbeddingUnavailableError, match=r"\(4 attempts\)"):
-        embed(embedder, "one")
+        embedder = default_embedder({"OMNIGRAPH_EMBED_BASE_URL": url, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS": "1"})
+        with pytest.raises(EmbeddingUnavailableError, match=r"\(4 attempts\)"):
+            embed(embedder, "one")
 
 
 def test_one_failing_batch_fails_the_call(provider: Provider) -> None:

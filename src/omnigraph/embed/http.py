@@ -24,6 +24,9 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 _MAX_BACKOFF_EXPONENT = 10
 _SHOWN_CHARACTERS = 200
 
+_LEAST_SECONDS = 0.001
+"""Time for an attempt whose deadline has passed before it begins. A socket takes no negative time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -96,7 +99,7 @@ class Endpoint:
         limits, started = self.limits, time.monotonic()
         for attempt in range(1, limits.attempts + 1):
             left = None if limits.deadline is None else limits.deadline - (time.monotonic() - started)
-            timeout = limits.timeout if left is None else min(limits.timeout, left)
+            timeout = limits.timeout if left is None else min(limits.timeout, max(left, _LEAST_SECONDS))
             try:
                 answer = self._attempt(path, body, timeout)
                 break
