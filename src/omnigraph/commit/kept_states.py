@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from itertools import pairwise
@@ -24,6 +23,7 @@ from omnigraph.errors import OmnigraphError, StorageError, VersionReclaimedError
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.table_ref import TableRef, table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.worker_pool import WorkerPool
 
 _READERS = 8
 MOVES = (None, WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE, WriterKind.REPAIR)
@@ -214,7 +214,7 @@ class _Search:
         places = list(places)
         missing = [place for place in places if place not in self._versions]
         if missing:
-            with ThreadPoolExecutor(_READERS) as readers:
+            with WorkerPool(_READERS) as readers:
                 self._versions |= dict(zip(missing, readers.map(self._existing, missing), strict=True))
         return {place: self._versions[place] for place in places}
 

@@ -186,9 +186,9 @@ def _rewrite(store: Store) -> Relocation:
     directories = ("__manifest", "nodes", "edges")
     paths = [info.path for directory in directories for info in store.objects.list(directory)]
     forks = [(path, found[1]) for path in paths if (found := _FORK_MANIFEST.fullmatch(path))]
-    from concurrent.futures import ThreadPoolExecutor
+    from omnigraph.worker_pool import WorkerPool
 
-    with ThreadPoolExecutor(_WORKERS) as workers:
+    with WorkerPool(_WORKERS) as workers:
         done = list(workers.map(lambda each: _rewrite_manifest(store, each[0], each[1], root), forks))
     unreadable = [path for (path, _), rewritten in zip(forks, done, strict=True) if rewritten is None]
     return Relocation(str(store.objects.uri), len(forks), sum(map(bool, done)), tuple(unreadable))

@@ -18,7 +18,6 @@ and starts again if it changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field, replace
 from enum import StrEnum
@@ -41,6 +40,7 @@ from omnigraph.errors import (
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.worker_pool import WorkerPool
 
 DIRECTORY = "__cleanup"
 PATH = f"{DIRECTORY}/condemned.json"
@@ -189,7 +189,7 @@ def _present(objects: ObjectStore, refs: Sequence[TableRef]) -> list[bool]:
     paths = [f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}" for ref in refs]
     if objects.uri.scheme is Scheme.LOCAL or len(paths) < 2:
         return [objects.exists(path) for path in paths]
-    with ThreadPoolExecutor(_READERS) as readers:
+    with WorkerPool(_READERS) as readers:
         return list(readers.map(objects.exists, paths))
 
 

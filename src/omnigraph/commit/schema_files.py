@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from omnigraph.commit.manifest import MAIN, Manifest
@@ -28,6 +27,7 @@ from omnigraph.lang.schema import (
 )
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.uri import Scheme
+from omnigraph.worker_pool import WorkerPool
 
 SOURCE_PATH = "_schema.pg"
 IR_PATH = "_schema.ir.json"
@@ -193,7 +193,7 @@ class ContractWatch:
         self._objects = objects
         self._main = main
         self._seen: tuple[str, Stamps] | None = None
-        self._heads = ThreadPoolExecutor(len(CONTRACT), thread_name_prefix="schema") if _is_remote(objects) else None
+        self._heads = WorkerPool(len(CONTRACT), thread_name_prefix="schema") if _is_remote(objects) else None
 
     def check(self, view: Manifest) -> None:
         """Check the files again, if they changed since the last check.

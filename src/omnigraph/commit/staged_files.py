@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from omnigraph.commit.sidecar import TableIntent
@@ -17,6 +16,7 @@ from omnigraph.commit.store import Store
 from omnigraph.errors import StagedFilesRemovedError
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.uri import Scheme
+from omnigraph.worker_pool import WorkerPool
 
 _AT_ONCE = 16
 _ASKED_ONE_BY_ONE = 64
@@ -36,7 +36,7 @@ def check_staged(store: Store, intents: Sequence[TableIntent], staged: Sequence[
     }
     scheme = store.objects.uri.scheme
     if scheme is Scheme.S3 and any(files.values()):
-        with ThreadPoolExecutor(_AT_ONCE) as workers:
+        with WorkerPool(_AT_ONCE) as workers:
             groups = [(key, group) for key, names in files.items() for group in _groups(names)]
             checks = [(key, workers.submit(_missing, store, group)) for key, group in groups]
             yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -11,6 +10,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.embed.embedder import Purpose, Vectors, unit_vectors
 from omnigraph.embed.http import Endpoint
 from omnigraph.errors import EmbeddingError
+from omnigraph.worker_pool import WorkerPool
 
 _TEXTS = 32  # texts per request: the smallest default limit of common servers
 _CHARACTERS = 100_000  # characters per request, because providers also limit the tokens of a request
@@ -104,7 +104,7 @@ def _run_concurrently(ask: Callable[[T], list[object]], requests: Sequence[T]) -
     """
     if len(requests) == 1:
         return [ask(requests[0])]
-    with ThreadPoolExecutor(_CONCURRENT_REQUESTS, "omnigraph-embed") as pool:
+    with WorkerPool(_CONCURRENT_REQUESTS, "omnigraph-embed") as pool:
         waiting = [pool.submit(ask, request) for request in requests]
         try:
             return [future.result() for future in waiting]

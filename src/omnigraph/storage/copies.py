@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from omnigraph.errors import StorageError, StorageErrorKind
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
 from omnigraph.storage.objects.contract import CHUNK_BYTES
+from omnigraph.worker_pool import WorkerPool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +56,7 @@ def copy_files(
 
 def in_parallel(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Call a function for each item, in parallel. Stops at the first failure, after running calls are done."""
-    with ThreadPoolExecutor(_WORKERS) as workers:
+    with WorkerPool(_WORKERS) as workers:
         futures = [workers.submit(do, item) for item in items]
         try:
             return [future.result() for future in futures]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from hashlib import blake2b
 
@@ -33,6 +32,7 @@ from omnigraph.storage.lance_manifest import (
 from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 from omnigraph.storage.table_files import below
+from omnigraph.worker_pool import WorkerPool
 
 _REMEMBERED = 100_000
 """Number of checked files, and of checked fragments, that a process remembers. Each commit adds some."""
@@ -287,7 +287,7 @@ class FileChecks:
 
         if len(files) < _MANY:
             return [found for item in files if (found := check(item)) is not None]
-        with ThreadPoolExecutor(_READERS) as readers:
+        with WorkerPool(_READERS) as readers:
             return [found for found in readers.map(check, files) if found is not None]
 
     def _damage(self, path: str, size: int | None, *, whole: bool = False) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 
 import orjson
@@ -36,6 +35,7 @@ from omnigraph.storage.objects.os_failures import refuse_forbidden
 from omnigraph.storage.table_files import below
 from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.worker_pool import WorkerPool
 
 _READERS = 8
 
@@ -143,7 +143,7 @@ def _contents(objects: ObjectStore, files: Iterable[tuple[int, str]]) -> Iterabl
     if objects.uri.scheme is Scheme.LOCAL:
         yield from map(get, files)
         return
-    with ThreadPoolExecutor(_READERS) as readers:
+    with WorkerPool(_READERS) as readers:
         yield from readers.map(get, files)
 
 
@@ -210,7 +210,7 @@ def _verify_checksums(objects: ObjectStore, parts: Mapping[str, _Part], result: 
             return 0, f"it cannot be read: {error.strerror}"
         return size, None if part.size in (None, size) else f"it has {size} bytes, not {part.size}"
 
-    with ThreadPoolExecutor(_READERS) as readers:
+    with WorkerPool(_READERS) as readers:
         for (path, part), (size, reason) in zip(parts.items(), readers.map(check, parts.items()), strict=True):
             result.files += 1
             result.size += size

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -61,6 +60,7 @@ from omnigraph.upkeep import reachable
 from omnigraph.upkeep.manifest_sweep import plan_manifest, remove_transactions
 from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
 from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
+from omnigraph.worker_pool import WorkerPool
 
 _CLOCK_SKEW = timedelta(minutes=5)
 """Allowed error of the modification times of a store."""
@@ -515,7 +515,7 @@ def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
 
 
 def _in_parallel(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    with ThreadPoolExecutor(_WORKERS) as workers:
+    with WorkerPool(_WORKERS) as workers:
         return list(workers.map(do, items))
 
 

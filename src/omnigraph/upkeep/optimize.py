@@ -7,7 +7,6 @@ to do, there is no commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -43,6 +42,7 @@ from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.upkeep.declared_indexes import declared
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexPlan, PendingIndex
+from omnigraph.worker_pool import WorkerPool
 
 ROWS_PER_FRAGMENT = 1 << 20
 """Approximate number of rows per file after compaction."""
@@ -94,11 +94,11 @@ class LocalWorkers:
         return False
 
     def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]:
-        with ThreadPoolExecutor(_concurrency()) as pool:
+        with WorkerPool(_concurrency()) as pool:
             return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.group), jobs))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
-        with ThreadPoolExecutor(_concurrency()) as pool:
+        with WorkerPool(_concurrency()) as pool:
             return list(pool.map(lambda job: build_index_segment(self.tables.at(job.ref), job.spec, job.parts), jobs))
 
 

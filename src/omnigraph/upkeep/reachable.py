@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -29,6 +28,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError, shown
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.worker_pool import WorkerPool
 
 _LONGEST_AGE = timedelta(days=365_250)
 _READERS = 8
@@ -380,7 +380,7 @@ def _read_states(store: Store, places: Iterable[ManifestVersion]) -> list[Manife
         return unless_removed(store, ledger, lambda: store.manifest_in(ledger, branch, version))
 
     ordered = sorted(places, key=lambda at: (at[0], at[1] or "", at[2]))
-    with ThreadPoolExecutor(_READERS) as readers:
+    with WorkerPool(_READERS) as readers:
         return [view for view in readers.map(read, ordered) if view is not None]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +19,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri, UnusableUriError, redacted
 from omnigraph.storage.blobs import CELL, blob_columns
+from omnigraph.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from omnigraph.write.rules.changes import TableChange
@@ -280,7 +280,7 @@ def query_sources(
 ) -> dict[str, T | SourceFailedError]:
     """Call a function once per distinct source, on several threads. Returns the results by reference."""
     distinct = list(dict.fromkeys(sources.values()))
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="omnigraph-blob") as pool:
+    with WorkerPool(_THREADS, thread_name_prefix="omnigraph-blob") as pool:
         answers = dict(zip(distinct, pool.map(lambda source: _outcome(request, source), distinct), strict=True))
     return {text: answers[source] for text, source in sources.items()}
 

@@ -10,7 +10,7 @@ that run at the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import copy_context
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ from omnigraph.read.budget.allocator import keep_freed_memory
 from omnigraph.read.budget.budget import Spending, query_threads
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.rows.frame import Frame, concat_frames
+from omnigraph.worker_pool import WorkerPool
 
 PART_ROWS = 1 << 19
 """Expected number of output rows per part. Smaller parts gain less from threads, larger ones take more memory."""
@@ -130,7 +131,7 @@ def _in_threads(
             budget.forget_thread()
 
     try:
-        with ThreadPoolExecutor(threads, "omnigraph-read") as pool:
+        with WorkerPool(threads, "omnigraph-read") as pool:
             tasks: list[Future[Frame | None]] = []
             try:
                 for part in parts:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+
+from omnigraph.worker_pool import WorkerPool
 
 MIN_PARALLEL_ELEMENTS = 1 << 21
 """With fewer array elements than this, one thread does all the work, because using more threads would be slower."""
@@ -30,8 +31,8 @@ def run_parallel(work: Callable[[], None], size: int) -> None:
 
 
 @cache
-def _helpers() -> tuple[int, ThreadPoolExecutor] | None:
+def _helpers() -> tuple[int, WorkerPool] | None:
     """Number of threads in the pool, and the pool; None on a machine with one core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(cores, 4) - 1
-    return (count, ThreadPoolExecutor(count, thread_name_prefix="omnigraph-products")) if count else None
+    return (count, WorkerPool(count, thread_name_prefix="omnigraph-products")) if count else None
