@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 import omnigraph
 
@@ -127,3 +129,41 @@ def test_no_lazy_name_is_the_name_of_a_module() -> None:
         lazy = text.partition("lazy_names(")[2].partition("__all__")[0]
         modules = {path.stem for path in (package / name).iterdir()}
         assert not [module for module in modules if f'"{module}"' in lazy.replace(f'"{module}": (', "")], name
+
+
+def test_threads_that_import_at_once_leave_garbage_collection_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second thread asks while it is off. Without care, it is turned off again after the first has turned it on."""
+    asked, ended = threading.Event(), threading.Event()
+
+    def imported(name: str) -> None:
+        if name == "omnigraph.first":
+            second.start()
+            asked.wait(1)
+
+    class Collector:
+        """The module `gc`, whose second user is slow between its question and its next call."""
+
+        enable = staticmethod(gc.enable)
+
+        @staticmethod
+        def isenabled() -> bool:
+            if threading.current_thread() is second:
+                asked.set()
+            return gc.isenabled()
+
+        @staticmethod
+        def disable() -> None:
+            if threading.current_thread() is second:
+                ended.wait(PATIENCE)
+            gc.disable()
+
+    second = threading.Thread(target=omnigraph._load, args=("second",))
+    monkeypatch.setattr(omnigraph, "import_module", imported)
+    monkeypatch.setattr(omnigraph, "gc", Collector)
+    try:
+        omnigraph._load("first")
+        ended.set()
+        second.join()
+        assert gc.isenabled()
+    finally:
+        gc.enable()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from importlib import import_module
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -525,13 +526,33 @@ def __getattr__(name: str) -> Any:
 
 def _load(module: str) -> Any:
     """Import a module without garbage collection: imports create many objects and hardly any garbage."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with _not_collecting:
         return import_module(f"omnigraph.{module}")
-    finally:
-        if collects:
-            gc.enable()
+
+
+class _NotCollecting:
+    """Turns garbage collection off while at least one thread is in a `with` block."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._threads = 0
+        self._collects = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._threads:
+                self._collects = gc.isenabled()
+                gc.disable()
+            self._threads += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads and self._collects:
+                gc.enable()
+
+
+_not_collecting = _NotCollecting()
 
 
 def __dir__() -> list[str]:

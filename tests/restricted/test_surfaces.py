@@ -18,6 +18,7 @@ from omnigraph.engine.row_scope import RowRules, Rows, compile_condition
 from omnigraph.errors import AccessDeniedError, CompileError, InputError, NotFoundError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.read.context.trace import Entry
+from omnigraph.restricted import store
 
 SCHEMA = """
 interface Named { name: String  pay: I64? }
@@ -96,6 +97,9 @@ def copy(tmp_path: Path, shown: Graph) -> Iterator[Graph]:
         graph.load(list(_records(shown)), mode="append")
         graph.ensure_indexes()
         yield graph
+
+
+KEYS = "query q() { match { $p: Person } return { $p.key as key } order { key } }"
 
 
 def _records(graph: Graph) -> Iterator[dict[str, Any]]:
@@ -450,3 +454,22 @@ def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_times(part) for name, part in value.items() if name != "milliseconds"}
     return [_without_times(part) for part in value] if isinstance(value, list) else value
+
+
+def test_the_schemas_and_states_of_many_branches_are_not_all_kept(
+    whole: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Branches are created and deleted. A snapshot of one whose schema is no longer cached stays readable."""
+    monkeypatch.setattr(store, "_SCHEMAS", 2)
+    monkeypatch.setattr(store, "_STATES", 2)
+    graph = whole.restricted(RULES)
+    first = graph.snapshot()
+    for number in range(6):
+        whole.branches.create(f"b{number}")
+        found = graph.query(KEYS, branch=f"b{number}")
+        assert [row["key"] for row in found] == list(SHOWN)
+    restricted = graph.session.store
+    assert isinstance(restricted, store.RestrictedStore)
+    assert max(len(one._held) for one in (restricted._schemas, restricted._by_hash, restricted._states)) <= 2
+    restricted._by_hash.clear()
+    assert "Vault" not in graph.session.schemas.at(first).catalog.nodes

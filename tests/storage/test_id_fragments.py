@@ -125,3 +125,20 @@ def test_a_lookup_reads_no_other_small_fragments(
         read.clear()
         tables.at(ref).lookup("id", pa.chunked_array([[wanted]]), columns=["id"])
         assert read == expected
+
+
+def test_fragments_that_no_version_uses_any_more_are_forgotten(tmp_path: Path) -> None:
+    tables = TableStorage(str(tmp_path))
+    ref = tables.create("t", SCHEMA)
+    for step in range(5):
+        ref = tables.commit_staged(stage_overwrite(tables.at(ref), rows(IDS, step)))
+        indexed = stage_indexes(tables.at(ref), [INDEX])
+        assert indexed is not None
+        ref = tables.commit_staged(indexed)
+        appended = stage_append(tables.at(ref), rows([f"new-{step}"], step))
+        assert appended is not None
+        ref = tables.commit_staged(appended)
+        check(tables, ref, ["p1", f"new-{step}"])
+    known, present = tables.at(ref).places, set(tables.at(ref).dataset.fragment_ids())
+    assert known._others | known._remembered.keys() == present
+    assert set(known._places) == {"new-4"}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.engine import compiled_queries as compiled
@@ -808,3 +809,17 @@ def test_a_query_is_compiled_once(graph: Graph, monkeypatch: pytest.MonkeyPatch)
         run(graph, f'delete Person where name = "x{i}"')
     run(graph, "insert Person { name: $n }", "$n: String", n="last")
     assert len(texts) == compiled.CACHED_QUERIES + 2
+
+
+def test_the_texts_of_compiled_queries_have_a_limit(graph: Graph, thresholds: Thresholds) -> None:
+    """A caller may write large values into the text of each query."""
+    thresholds(compiled, CACHED_CHARACTERS=20_000)
+    queries = compiled.CompiledQueries()
+    schemas = graph.session.schemas
+    view = graph.session.store.capture("main")
+    for number in range(20):
+        text = (
+            f'query q() {{ match {{ $p: Person {{ name: "{number}{"x" * 5_000}" }} }} return {{ $p.name as name }} }}'
+        )
+        assert queries.get(text, None, schemas.of(view).catalog, view.schema_hash).name == "q"
+    assert 0 < sum(len(key[0]) for key in queries._queries._held if isinstance(key, tuple)) <= 20_000

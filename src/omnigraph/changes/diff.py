@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -32,9 +31,6 @@ from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-
-_KNOWN = 8
-"""Number of recent comparisons whose candidates (rows that may differ) are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +166,26 @@ class Reading:
     Attributes:
         tables: the table storage.
         records: creates work records, which protect the table versions of a long read from cleanup.
-        known: a cache of the candidates of recent comparisons, for the next pages of a feed.
+        known: a cache of the candidates (rows that may differ) of recent comparisons, for the next pages of a feed.
     """
 
     tables: TableStorage
     records: ObjectStore
-    known: LruCache[pa.Table] = field(default_factory=lambda: LruCache(_KNOWN))
+    known: LruCache[pa.Table]
 
     def candidates(self, pair: TypePair) -> pa.Table:
         """The rows that may differ, from the cache if possible."""
         refs = [(state.pin.ref, tuple(state.columns)) for state in (pair.before, pair.after) if state is not None]
         key = (pair.before is None, *refs, tuple((one.before, one.after, one.is_computed) for one in pair.compared))
+        return self._cached(key, lambda: candidates(self.tables, pair))
+
+    def _cached(self, key: Hashable, compare: Callable[[], pa.Table]) -> pa.Table:
+        """The candidates of a comparison, from the cache if possible."""
         found = self.known.get(key)
-        return self.known.put(key, candidates(self.tables, pair)) if found is None else found
+        if found is None:
+            found = compare()
+            self.known.put(key, found, found.nbytes)
+        return found
 
     def kept(self, refs: Sequence[TableRef]) -> AbstractContextManager[None]:
         """Protect table versions from cleanup while the code of a `with` block runs."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import ObjectChangedError, OmnigraphError
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects import ObjectStore
 
 
@@ -94,12 +95,24 @@ class HeartbeatSender:
             return  # the next heartbeat tries again
 
 
+_WATCHED = 10_000
+"""Maximum number of records that are watched. Most of them end without being removed by this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The content of a record, when this process first saw it, and whether it had another content before."""
+
+    content: bytes
+    since: float
+    has_changed: bool
+
+
 class HeartbeatWatch:
     """Remembers the content of records, and when this process first saw it."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[bytes, float]] = {}
-        self._changed: set[str] = set()
+        self._seen: LruCache[_Seen] = LruCache(_WATCHED)
         self._lock = threading.Lock()
 
     def silent_for(self, name: str, content: bytes) -> float:
@@ -107,18 +120,14 @@ class HeartbeatWatch:
         now = time.monotonic()
         with self._lock:
             known = self._seen.get(name)
-            if known is None or known[0] != content:
-                if known is not None:
-                    self._changed.add(name)
-                self._seen[name] = known = (content, now)
-            return now - known[1]
+            if known is None or known.content != content:
+                known = self._seen.put(name, _Seen(content, now, known is not None))
+            return now - known.since
 
     def has_changed(self, name: str) -> bool:
         """Whether a record has changed since it was first seen, so that its owner was alive."""
-        with self._lock:
-            return name in self._changed
+        known = self._seen.get(name)
+        return known is not None and known.has_changed
 
     def forget(self, name: str) -> None:
-        with self._lock:
-            self._seen.pop(name, None)
-            self._changed.discard(name)
+        self._seen.discard(lambda known: known == name)

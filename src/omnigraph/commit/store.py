@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field, replace
-from threading import Lock
 
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
@@ -47,6 +46,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.latest_version import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.ledger import Ledger, LedgerVersion, StagedVersion
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.staged import Staged, TableConflictError
 from omnigraph.storage.table_ref import manifest_name, table_directory
@@ -60,6 +60,8 @@ PLACE = "__place"
 """Name of the lease for changing the recorded location of the graph."""
 CLEANUP = "__cleanup"
 """Name of the lease for cleanup."""
+_BRANCHES = 64
+"""Maximum number of branches whose newest states are cached. Another process may delete a branch at any time."""
 
 
 @dataclass(slots=True)
@@ -114,8 +116,7 @@ class Store:
     shows: Callable[[str], bool] | None = None
     finds: Callable[[str], bool] | None = None
     origin: Store | None = None
-    _known: dict[str, Manifest] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
+    _known: LruCache[Manifest] = field(default_factory=lambda: LruCache(_BRANCHES))
 
     @classmethod
     def at(cls, uri: GraphUri, *, durable: bool = True) -> Store:
@@ -143,8 +144,7 @@ class Store:
             BranchNotFoundError: there is no such branch.
         """
         incarnation, name = self._identity(branch)
-        with self._lock:
-            known = self._known.get(branch)
+        known = self._known.get(branch)
         with self._unless_deleted(branch, incarnation):
             if known is not None and known.incarnation != incarnation:
                 known = None
@@ -409,22 +409,18 @@ class Store:
         return newest is not None and read_manifest(ref.name, ref.incarnation, newest).closed
 
     def _remember(self, manifest: Manifest) -> Manifest:
-        with self._lock:
-            self._known[manifest.branch] = manifest
-        return manifest
+        return self._known.put(manifest.branch, manifest)
 
     def forget(self, branch: str) -> None:
         """Drop the cached state of a branch."""
-        with self._lock:
-            self._known.pop(branch, None)
+        self._known.discard(lambda known: known == branch)
 
     def close(self) -> None:
         """Drop all cached states, and refuse further reads."""
         self.closed = True
         if self.origin is not None:
             self.origin.close()
-        with self._lock:
-            self._known.clear()
+        self._known.clear()
 
     def exclusive(
         self, branch: str, *, wait: float | None = None, view: Manifest | None = None

@@ -44,6 +44,7 @@ from omnigraph.errors import (
     StorageError,
     VersionReclaimedError,
 )
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
@@ -467,12 +468,16 @@ def _refs(needs: Mapping[str, Mapping[str, Sequence[int]]]) -> Iterator[TableRef
             yield from (TableRef(path, fork or None, int(version)) for version in versions)
 
 
+_WATCHED = 10_000
+"""Maximum number of records that are watched. Most of them end without being removed by this process."""
+
+
 class Watch:
     """Finds records whose work is dead: the process has ended, or its heartbeat does not change any more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen: LruCache[tuple[str, float]] = LruCache(_WATCHED)
 
     def is_alive(self, record: WorkRecord, ttl: float) -> bool:
         """Whether the work of a record may still be running."""
@@ -480,10 +485,10 @@ class Watch:
             return not record.owner.is_dead()
         now = time.monotonic()
         with self._lock:
-            beat, since = self._seen.get(record.name, ("", now))
+            beat, since = self._seen.get(record.name) or ("", now)
             if beat != record.beat:
                 since = now
-                self._seen[record.name] = (record.beat, now)
+                self._seen.put(record.name, (record.beat, now))
         return now - since < ttl
 
     def live(self, objects: ObjectStore, ttl: float, *, wait: bool) -> tuple[list[WorkRecord], list[WorkRecord]]:

@@ -12,6 +12,9 @@ from omnigraph.storage.lru_cache import LruCache
 CACHED_QUERIES = 256
 """Maximum number of cached queries per handle."""
 
+CACHED_CHARACTERS = 1 << 20
+"""Maximum length of the texts of all cached queries. A compiled query takes up to a hundred times as much memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -32,7 +35,7 @@ class CompiledQueries:
     """LRU cache of compiled queries. The key is the text, the query name and the schema."""
 
     def __init__(self) -> None:
-        self._queries: LruCache[Compiled] = LruCache(CACHED_QUERIES)
+        self._queries: LruCache[Compiled] = LruCache(CACHED_QUERIES, CACHED_CHARACTERS)
 
     def get(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> ir.Query:
         """Compile a query, or get it from the cache. `find` documents the arguments."""
@@ -52,7 +55,7 @@ class CompiledQueries:
             NotFoundError: the text has no query of this name, or it has several and no name was given.
         """
         key = (text, name, schema_hash)
-        return self._queries.get(key) or self._queries.put(key, _compile(text, name, catalog))
+        return self._queries.get(key) or self._queries.put(key, _compile(text, name, catalog), len(text))
 
 
 def _compile(text: str, name: str | None, catalog: Catalog) -> Compiled:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SchemaVersion = tuple[str, AcceptedSchema]
 """The source text of a schema and its accepted form."""
 
+_SCHEMAS = 64
+"""Maximum number of cached schemas of branches, and of old commits."""
+
 _ARCHIVES = 2
 """Maximum number of cached archives, each as it was for one schema of `main`."""
 
@@ -34,8 +37,8 @@ class Schemas:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._files = ContractWatch(store.objects, lambda: store.capture(MAIN))
-        self._current: dict[str, SchemaVersion] = {}
-        self._past: dict[str, SchemaVersion] = {}
+        self._current: LruCache[SchemaVersion] = LruCache(_SCHEMAS)
+        self._past: LruCache[SchemaVersion] = LruCache(_SCHEMAS)
         self._archives: LruCache[tuple[AcceptedSchema, ...]] = LruCache(_ARCHIVES)
 
     def version_of(self, view: Manifest) -> SchemaVersion:
@@ -48,7 +51,7 @@ class Schemas:
         if found is None:
             found = self._files.read(view)
             check_tables(found[1], view)
-            self._current[view.schema_hash] = found
+            self._current.put(view.schema_hash, found)
         return found
 
     def of(self, view: Manifest) -> AcceptedSchema:
@@ -65,7 +68,7 @@ class Schemas:
         found = self._current.get(key) or self._past.get(key)
         if found is None:
             found = past_contract(self._store.objects, key) or self.version_of(snapshot.manifest)
-            self._past[key] = found
+            self._past.put(key, found)
         return found
 
     def former(self) -> tuple[AcceptedSchema, ...]:

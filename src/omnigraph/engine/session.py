@@ -38,6 +38,8 @@ from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects.disk_space import unless_full
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from omnigraph.changes.added_properties import AddedProperties
     from omnigraph.changes.aligned_types import GraphState
     from omnigraph.changes.diff import Reading
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 _BOUND = 256
 """Maximum number of cached sessions of policies and actors."""
+
+_COMPARED, _COMPARED_BYTES = 8, 64 << 20
+"""Number of cached comparisons of tables, and the limit of their size. All actors of a graph share them."""
 
 At = Snapshot | str | datetime | int
 """A state of the graph: a snapshot, commit id or tag; or a time or manifest version of a branch."""
@@ -97,6 +102,7 @@ class Session:
         self._is_limited = False
         self._owns_whole = False
         self._bound: LruCache[Session] = LruCache(_BOUND)
+        self._compared: LruCache[pa.Table] = LruCache(_COMPARED, _COMPARED_BYTES)
         self._blobs = blobs
         self._embedder = embedder
         self.access: Access | None = None
@@ -429,8 +435,8 @@ class Session:
         if self.whole is not None:
             from omnigraph.restricted.reading import restricted_reading
 
-            return restricted_reading(self.store)
-        return Reading(self.store.tables, self.store.leases)
+            return restricted_reading(self.store, self._compared)
+        return Reading(self.store.tables, self.store.leases, self._compared)
 
     @cached_property
     def feed(self) -> Feed:

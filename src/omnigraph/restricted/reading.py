@@ -19,6 +19,7 @@ from omnigraph.restricted.refs import RestrictedPin, RestrictedRef
 from omnigraph.restricted.store import RestrictedStore
 from omnigraph.restricted.table_view import RestrictedView
 from omnigraph.restricted.visible_rows import ROW_ID
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.row_pairs import AFTER, BEFORE, ID, PAIRS
 
 
@@ -38,8 +39,7 @@ class RestrictedReading(Reading):
             return Reading.candidates(self, pair)
         refs = [(state.pin.ref, tuple(state.columns)) for state in (pair.before, pair.after) if state is not None]
         key = (pair.before is None, *refs, tuple((one.before, one.after, one.is_computed) for one in pair.compared))
-        found = self.known.get(key)
-        return self.known.put(key, self._candidates(pair)) if found is None else found
+        return self._cached(key, lambda: self._candidates(pair))
 
     def _candidates(self, pair: TypePair) -> pa.Table:
         if pair.is_same_version or pair.before is None or pair.after is None:
@@ -90,10 +90,15 @@ class RestrictedReading(Reading):
         return pa.table({ID: columns[ID], BEFORE: columns.get(BEFORE, nothing), AFTER: columns.get(AFTER, nothing)})
 
 
-def restricted_reading(store: Store) -> Reading:
-    """Access to the tables of a restricted store for diffs and the change feed."""
+def restricted_reading(store: Store, known: LruCache[pa.Table]) -> Reading:
+    """Access to the tables of a restricted store for diffs and the change feed.
+
+    Args:
+        store: the restricted store.
+        known: the cache of comparisons. Actors may share it: the names of restricted versions identify their rows.
+    """
     assert isinstance(store, RestrictedStore)
-    return RestrictedReading(store.tables, store.leases, store=store)
+    return RestrictedReading(store.tables, store.leases, known, store)
 
 
 def _stored(state: TypeState) -> TypeState:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from threading import Lock
 from typing import NoReturn, cast
 
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
@@ -27,10 +26,15 @@ from omnigraph.restricted.row_scope import Rows, RowScope, ScopeOf
 from omnigraph.restricted.tables import RestrictedTables, as_tables
 from omnigraph.restricted.visible_schema import VisibleSchema, is_hidden_edge, is_hidden_node, visible_schema
 from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.tables import TableStorage
 
-_KEPT_STATES = 64
+_STATES = 16
+"""Maximum number of branches whose restricted states are cached."""
+
+_SCHEMAS = 64
+"""Maximum number of cached schemas. Each branch with other rules has its own."""
 
 
 class RestrictedStore:
@@ -57,12 +61,11 @@ class RestrictedStore:
         self._schema_of = schema_of
         self.rules = scope_of
         self._tables = RestrictedTables(base.tables, cache)
-        self._schemas: dict[tuple[str, str], VisibleSchema] = {}
+        self._schemas: LruCache[VisibleSchema] = LruCache(_SCHEMAS)
         """Restricted schemas by branch and hash of the stored schema."""
-        self._by_hash: dict[str, VisibleSchema] = {}
-        self._states: dict[int, tuple[Manifest, Manifest]] = {}
-        """Stored and restricted states, by the identity of the stored one."""
-        self._lock = Lock()
+        self._by_hash: LruCache[VisibleSchema] = LruCache(_SCHEMAS)
+        self._states: LruCache[tuple[Manifest, Manifest]] = LruCache(_STATES)
+        """The stored and the restricted state of each branch that was read last."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AccessDeniedError(None, name, hint="this needs the whole graph, and the actor may see only a part of it")
@@ -84,7 +87,7 @@ class RestrictedStore:
 
     def restricted(self, view: Manifest) -> Manifest:
         """A stored state as the actor sees it."""
-        known = self._states.get(id(view))
+        known = self._states.get(view.branch)
         if known is not None and known[0] is view:
             return known[1]
         text, accepted = self._schema_of(view)
@@ -99,20 +102,15 @@ class RestrictedStore:
             dropped=(),
             dropped_data=tuple(one for one in view.dropped_data if one.key in schema.scope.types),
         )
-        with self._lock:
-            self._states[id(view)] = (view, made)
-            while len(self._states) > _KEPT_STATES:
-                self._states.pop(next(iter(self._states)))
+        self._states.put(view.branch, (view, made))
         return made
 
     def _visible_schema(self, view: Manifest, text: str, accepted: AcceptedSchema) -> VisibleSchema:
         key = (view.branch, view.schema_hash)
         found = self._schemas.get(key)
         if found is None:
-            found = visible_schema(text, accepted, self.rules(view, accepted), view.schema_hash)
-            with self._lock:
-                self._schemas[key] = found
-                self._by_hash[found.hash] = found
+            found = self._schemas.put(key, visible_schema(text, accepted, self.rules(view, accepted), view.schema_hash))
+        self._by_hash.put(found.hash, found)
         return found
 
     def stored_schema(self, view: Manifest) -> tuple[AcceptedSchema, RowScope]:
@@ -121,8 +119,19 @@ class RestrictedStore:
         return accepted, self._visible_schema(view, text, accepted).scope
 
     def schema(self, view: Manifest) -> VisibleSchema:
-        """The schema of a restricted state."""
-        return self._by_hash[view.schema_hash]
+        """The schema of a restricted state.
+
+        Raises:
+            VersionReclaimedError: it is no longer cached, and cleanup has removed the state.
+        """
+        found = self._by_hash.get(view.schema_hash)
+        if found is None:
+            stored = self.base.manifest_in(view.ledger.branch, view.branch, view.version)
+            if stored is None:
+                raise self.no_branch(view.branch)
+            text, accepted = self._schema_of(stored)
+            found = self._visible_schema(stored, text, accepted)
+        return found
 
     # The parts of a store that readers use
 
@@ -148,8 +157,7 @@ class RestrictedStore:
 
     def close(self) -> None:
         """Drop the cached states. The stored graph stays open."""
-        with self._lock:
-            self._states.clear()
+        self._states.clear()
 
     def forget(self, branch: str) -> None:
         self.base.forget(branch)

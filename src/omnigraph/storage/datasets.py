@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
@@ -43,13 +44,14 @@ _HANDLES = 64
 """Maximum number of cached handles."""
 
 _FRAGMENTS = 8_000
-"""Maximum number of fragments in the cached handles of one branch of a table.
+"""Maximum number of fragments in the cached handles of one branch of a table, and of cached digests of fragments.
 
-A handle has all fragments of its version, about 0.5 KB each, outside of the limits of Lance. Each commit adds a handle.
+A handle has all fragments of its version, about 0.5 KB each, outside of the limits of Lance. A digest takes 73 bytes.
+Each commit adds a version with all fragments of its base and a new one.
 """
 
 _VERSIONS = 4
-"""Versions of a branch of a table whose handles are cached, however many fragments they have."""
+"""Versions of a branch of a table that are cached, however many fragments they have."""
 
 
 def _new_session() -> Session:
@@ -184,15 +186,16 @@ class Datasets:
     def _keep(self, key: Hashable, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
         """Cache a handle. If the handles of its branch have too many fragments, drop the least recently used ones."""
         self._handles.put(key, dataset)
-        versions = max(_VERSIONS, _FRAGMENTS // max(1, len(dataset.fragment_ids())))
-        if versions < _HANDLES:
-            self._handles.trim(lambda other: _branch_of(other) == (ref.path, ref.branch), versions)
+        _trim(self._handles, ref, len(dataset.fragment_ids()))
         return dataset
 
     def fragment_digests(self, ref: TableRef) -> tuple[str, ...]:
         """Digest of each fragment of a version, cached. Equal digests mean equal rows."""
         found = self._digests.get(ref)
-        return self._digests.put(ref, fragment_digests(self.open(ref))) if found is None else found
+        if found is None:
+            found = self._digests.put(ref, fragment_digests(self.open(ref)))
+            _trim(self._digests, ref, len(found))
+        return found
 
     def id_fragments(self, ref: TableRef) -> IdFragments:
         """The cached ids of the small fragments of a branch of a table."""
@@ -321,6 +324,19 @@ class Datasets:
         damages = self.verify_files(ref).damages
         if damages:
             raise damages[0].error(self.root) from error
+
+
+def _trim(cached: LruCache[Any], ref: TableRef, fragments: int) -> None:
+    """If the cached versions of a branch of a table have too many fragments, drop the least recently used ones.
+
+    Args:
+        cached: values by version.
+        ref: the version that was added last.
+        fragments: the number of its fragments.
+    """
+    versions = max(_VERSIONS, _FRAGMENTS // max(1, fragments))
+    if versions < _HANDLES:
+        cached.trim(lambda other: _branch_of(other) == (ref.path, ref.branch), versions)
 
 
 def _branch_of(key: Hashable) -> tuple[str, str | None]:

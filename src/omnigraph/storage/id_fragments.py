@@ -115,6 +115,9 @@ class IdFragments:
         """Forget the fragments that a version does not have, and all if it has another one with the same number."""
         for number in self._remembered.keys() - present:
             del self._remembered[number]
+        self._others &= present
+        if not self._remembered:
+            self._places.clear()  # the fragments that had these ids were packed into others
         newest = max(self._remembered, default=None)
         if newest is not None and _file(dataset, newest) != self._remembered[newest]:
             self._clear()

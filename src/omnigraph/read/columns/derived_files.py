@@ -38,6 +38,9 @@ _MIN_FILE_BYTES = 4096
 MAX_ENTRIES = 2_000
 """Maximum number of entries in the directory. It applies in addition to the limit in bytes."""
 
+_PART_BYTES = 73
+"""Memory of the name of a fragment: a text of 16 characters, and a reference to it."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +64,10 @@ class Origin:
     parts: tuple[str, ...] = ()
     count: int = 0
 
+    @property
+    def nbytes(self) -> int:
+        return _PART_BYTES * len(self.parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -79,6 +86,10 @@ class Made:
     sources: Origin
     targets: Origin
     dropped: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.edges.nbytes + self.sources.nbytes + self.targets.nbytes
 
 
 class DamagedError(Exception):

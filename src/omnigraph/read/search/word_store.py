@@ -55,7 +55,7 @@ class _Latest:
 
     @property
     def nbytes(self) -> int:
-        return 256
+        return 256 + self.made.edges.nbytes
 
 
 def load_inverted_index(

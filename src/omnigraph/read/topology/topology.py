@@ -130,7 +130,7 @@ class Topology:
     @property
     def nbytes(self) -> int:
         held = 0 if isinstance(self.arrays, Stored) else sum(array.nbytes for array in self.arrays.values())
-        return held + 16 * (self.made.sources.slots + self.made.targets.slots)
+        return held + 16 * (self.made.sources.slots + self.made.targets.slots) + self.made.nbytes
 
 
 # Build from tables
