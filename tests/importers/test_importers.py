@@ -425,3 +425,57 @@ def test_the_arguments_are_checked(tmp_path: Path) -> None:
     assert "name one directory" in refused(tmp_path, "kuzu", "a", "b")
     result = run("import", "neo4j", tmp_path / "graph", neo4j(tmp_path, movies=MOVIES), "--json")
     assert json.loads(result.stdout) == {"uri": str(tmp_path / "graph"), "nodes": {"Movie": 2}, "edges": {}}
+
+
+PLACE = "CREATE NODE TABLE P (id INT64, tags STRING[], PRIMARY KEY(id));\n"
+COPY_PLACE = 'COPY P (id, tags) FROM "p.csv";\n'
+BROKEN_EXPORTS: dict[str, tuple[str | bytes, str, str, str]] = {
+    "unknown column": (PLACE, 'COPY P (id, nope) FROM "p.csv";', "1,[a]", "copy.cypher loads P.nope, which"),
+    "column twice": (PLACE, 'COPY P (id, tags, tags) FROM "p.csv";', "1,[a],[b]", "loads a column of P twice"),
+    "rows without keys": (PLACE, 'COPY P (tags) FROM "p.csv";', "[a]", "without the primary key of P"),
+    "no key": ("CREATE NODE TABLE P (id INT64, tags STRING[]);", COPY_PLACE, "1,[a]", "table P has no primary key"),
+    "broken key": (PLACE.replace("KEY(id)", "KEY id"), COPY_PLACE, "1,[a]", "table P has no primary key"),
+    "no ends": (PLACE + "CREATE REL TABLE K (since INT64);", COPY_PLACE, "1,[a]", "table K connects no node tables"),
+    "another encoding": (PLACE.encode("utf-16"), COPY_PLACE, "1,[a]", "schema.cypher is not UTF-8"),
+    "long separator": (PLACE, 'COPY P FROM "p.csv" (delim="||");', "1||[a]", "delim='||' is not one ASCII character"),
+    "no separator": (PLACE, 'COPY P FROM "p.csv" (delim="");', "1,[a]", "delim='' is not one ASCII character"),
+    "empty vectors": (PLACE.replace("STRING[]", "FLOAT[0]"), COPY_PLACE, "1,[]", "P.tags has arrays of 0 numbers"),
+    "large vectors": (PLACE.replace("STRING[]", "FLOAT[9999999999]"), COPY_PLACE, "1,[]", "of 9999999999 numbers"),
+    "no brackets": (PLACE, COPY_PLACE, "1,abc", "p.csv: tags: expected a list in brackets: abc (1 values)"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_EXPORTS)
+def test_a_broken_export_of_kuzu_is_an_error(tmp_path: Path, name: str) -> None:
+    schema, copies, rows, message = BROKEN_EXPORTS[name]
+    directory = tmp_path / "kuzu"
+    directory.mkdir()
+    (directory / "schema.cypher").write_bytes(schema if isinstance(schema, bytes) else schema.encode())
+    (directory / "copy.cypher").write_text(copies, encoding="utf-8")
+    (directory / "p.csv").write_text(f"{rows}\n", encoding="utf-8")
+    found = refused(tmp_path, "kuzu", directory)
+    assert message in found
+    assert "bug" not in found
+
+
+def test_parquet_columns_of_kuzu_are_found_by_name(tmp_path: Path) -> None:
+    directory = tmp_path / "kuzu"
+    directory.mkdir()
+    (directory / "schema.cypher").write_text(PLACE, encoding="utf-8")
+    table = pa.table({"tags": [["a"]], "id": [1]})
+    pa.parquet.write_table(table, directory / "nodes_P.parquet")
+    assert nodes(imported(tmp_path, "kuzu", directory), "P") == [{"id": "1", "p_id": 1, "tags": ["a"]}]
+    pa.parquet.write_table(table.select(["id"]), directory / "nodes_P.parquet")
+    assert "has the columns id, not id, tags" in refused(tmp_path / "other", "kuzu", directory)
+
+
+def test_lists_of_texts_of_kuzu(tmp_path: Path) -> None:
+    directory = tmp_path / "kuzu"
+    directory.mkdir()
+    (directory / "schema.cypher").write_text(PLACE, encoding="utf-8")
+    (directory / "copy.cypher").write_text(COPY_PLACE, encoding="utf-8")
+    cells = ('"[a,b c]"', "[]", "", '"[a,,é]"', '"[""b,c"",d]"', '"[a\\,b,[c,d]]"', '"[x\ny]"')
+    (directory / "p.csv").write_text("".join(f"{n},{cell}\n" for n, cell in enumerate(cells)), encoding="utf-8")
+    found = nodes(imported(tmp_path, "kuzu", directory), "P")
+    lists = [["a", "b c"], [], None, ["a", "", "é"], ["b,c", "d"], ["a,b", "[c,d]"], ["x\ny"]]
+    assert [one.get("tags") for one in sorted(found, key=lambda one: one["p_id"])] == lists

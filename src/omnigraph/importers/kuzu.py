@@ -23,7 +23,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.importers.staged_types import StagedTypes
 from omnigraph.inference.names import property_name
 from omnigraph.lang.schema import TypeKind
-from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.lang.types import MAX_VECTOR_DIM, Scalar, ValueType
 from omnigraph.storage.files.input import text_of
 from omnigraph.write.input.parse_text import from_text
 from omnigraph.write.rows.convert import convert
@@ -37,8 +37,16 @@ _COPY = re.compile(
 _OPTION = re.compile(r"(\w+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\w+)")
 _PAIR = re.compile(rf"FROM\s+({_NAME})\s+TO\s+({_NAME})", re.I)
 _COLUMN = re.compile(rf"({_NAME})\s+(.+)", re.S)
+_KEY = re.compile(rf"PRIMARY\s+KEY\s*\(\s*({_NAME})\s*\)", re.I)
 _LIST = re.compile(r"(.+?)\[(\d*)\]")
+_BRACKETS = r"(?s)^\s*\[.*\]\s*$"
+_PLAIN_ITEMS = r"^\[[^\[\]{}\"'\\\x00-\x1f]*\]$"
+"""A list whose items need no quotes and no escapes."""
+
 _BATCH_ROWS = 1 << 17
+_DIGITS = 10
+_DIMENSIONS = f"a vector has 1 to {MAX_VECTOR_DIM:,} numbers: change the type to a list, such as FLOAT[]"
+_EXPORT_AGAIN = "export the database again with EXPORT DATABASE"
 _SCALARS = {
     **dict.fromkeys(("INT64", "SERIAL", "INT", "INTEGER"), Scalar.I64),
     **dict.fromkeys(("INT32", "INT16", "INT8", "SMALLINT", "TINYINT"), Scalar.I32),
@@ -115,7 +123,10 @@ def import_kuzu(directory: Path, staged: StagedTypes) -> None:
 
 def _statements(path: Path) -> list[str]:
     """The statements of a file, without the semicolons."""
-    text = text_of(path).decode("utf-8-sig")
+    try:
+        text = text_of(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8", hint="export the database again") from None
     parts = re.findall(r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^;\"'`])+", text)
     return [part for part in parts if part.strip()]
 
@@ -134,18 +145,22 @@ def _tables(statements: list[str]) -> Iterator[_Table]:
         pairs: list[tuple[str, str]] = []
         key = None
         for member in _members(statement[match.end() :]):
-            pair, column = _PAIR.fullmatch(member), _COLUMN.fullmatch(member)
+            pair, column, primary = (pattern.fullmatch(member) for pattern in (_PAIR, _COLUMN, _KEY))
             if pair is not None and not is_node:
                 pairs.append((_plain(pair[1]), _plain(pair[2])))
-            elif member.upper().startswith("PRIMARY KEY"):
-                key = _plain(member[member.index("(") + 1 : member.rindex(")")])
+            elif primary is not None:
+                key = _plain(primary[1])
             elif column is not None:
                 reserved = ("id",) if is_node else ("id", "src", "dst", "from", "to")
                 taken = [each.property for each in columns]
                 prop = property_name(_plain(column[1]), taken, reserved)
                 if prop == "id_":
                     prop = property_name(f"{_node_name(name).lower()}_id", taken)
-                columns.append(_Column(_plain(column[1]), prop, _type(column[2])))
+                columns.append(_Column(_plain(column[1]), prop, _type(column[2], f"{name}.{_plain(column[1])}")))
+        if is_node and key not in {column.name for column in columns}:
+            raise InputError(f"schema.cypher: the node table {cut(name)} has no primary key", hint=_EXPORT_AGAIN)
+        if not is_node and not pairs:
+            raise InputError(f"schema.cypher: the table {cut(name)} connects no node tables", hint=_EXPORT_AGAIN)
         yield _Table(name, is_node, columns, pairs, key)
 
 
@@ -165,7 +180,7 @@ def _members(text: str) -> Iterator[str]:
             start = at + 1
 
 
-def _type(text: str) -> ValueType:
+def _type(text: str, place: str) -> ValueType:
     word = re.split(r"\s+(?:DEFAULT|PRIMARY)\b", text.strip(), flags=re.I)[0].strip().upper()
     listed = _LIST.fullmatch(word)
     if listed is None:
@@ -175,6 +190,8 @@ def _type(text: str) -> ValueType:
         return ValueType(scalar, nullable=True)
     item = _SCALARS.get(listed[1].strip(), Scalar.STRING)
     if listed[2] and item in (Scalar.F32, Scalar.F64):
+        if len(listed[2]) > _DIGITS or not 1 <= int(listed[2]) <= MAX_VECTOR_DIM:
+            raise InputError(f"schema.cypher: {cut(place)} has arrays of {cut(listed[2])} numbers", hint=_DIMENSIONS)
         return ValueType(Scalar.VECTOR, nullable=True, dim=int(listed[2]))
     return ValueType(Scalar.STRING if item is Scalar.BLOB else item, nullable=True, list=True)
 
@@ -251,6 +268,13 @@ def _import_file(directory: Path, copy: _Copy, tables: Mapping[str, _Table], sta
         type_ = staged.type(TypeKind.EDGE, _edge_name(table, pair))
         ends = tuple(_end(tables[node]) for node in pair)
     by_name = {column.name: column for column in table.columns}
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise InputError(f"copy.cypher loads {cut(table.name)}.{cut(unknown[0])}, which schema.cypher does not declare")
+    if len(set(names)) < len(names):
+        raise InputError(f"copy.cypher loads a column of {cut(table.name)} twice")
+    if table.is_node and table.key not in names:
+        raise InputError(f"copy.cypher loads {cut(copy.file)} without the primary key of {cut(table.name)}")
     for batch, place in _batches(path, expected, copy.options):
         columns: dict[str, pa.Array] = {}
         for number, name in enumerate(expected):
@@ -279,21 +303,33 @@ def _ids(values: pa.Array) -> pa.Array:
 
 
 def _batches(path: Path, names: list[str], options: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of a file, with the columns in the order of `names`."""
+    """The rows of a file, with the columns in the order of `names`.
+
+    Raises:
+        InputError: the file cannot be read, or has other columns.
+    """
     try:
         if path.suffix == ".parquet":
             with pa.parquet.ParquetFile(path) as parquet:
+                found = parquet.schema_arrow.names
+                named = set(names) <= set(found)  # those of relationships may have other names
+                if not named and len(found) != len(names):
+                    raise InputError(
+                        f"{path} has the columns {cut(', '.join(found), 200)}, not {cut(', '.join(names), 200)}"
+                    )
                 for batch in parquet.iter_batches(_BATCH_ROWS):
-                    yield batch, path.name
+                    yield batch.select(names) if named else batch, path.name
             return
-        quote, escape = options.get("quote", '"'), options.get("escape", '"')
+        quote, escape, separator = (
+            _character(options, *names) for names in (("quote", '"'), ("escape", '"'), ("delim", "delimiter", ","))
+        )
         reader = pcsv.open_csv(
             path,
             pcsv.ReadOptions(
                 column_names=names, skip_rows=int(options.get("header", "false").lower() in ("true", "1"))
             ),
             pcsv.ParseOptions(
-                delimiter=options.get("delim", options.get("delimiter", ",")),
+                delimiter=separator,
                 quote_char=quote,
                 double_quote=escape == quote,
                 escape_char=False if escape == quote else escape,
@@ -311,6 +347,19 @@ def _batches(path: Path, names: list[str], options: Mapping[str, str]) -> Iterat
                 yield batch, path.name
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
+
+
+def _character(options: Mapping[str, str], *names: str) -> str:
+    """The value of an option, which may have several names. The last of the names is the default.
+
+    Raises:
+        InputError: it is not one ASCII character.
+    """
+    *names_, default = names
+    text = next((options[name] for name in names_ if name in options), default)
+    if len(text) != 1 or not text.isascii():
+        raise InputError(f"copy.cypher: {names_[0]}='{cut(text)}' is not one ASCII character")
+    return text
 
 
 def _values(values: pa.Array, kind: ValueType, place: str) -> pa.Array:
@@ -331,6 +380,9 @@ def _values(values: pa.Array, kind: ValueType, place: str) -> pa.Array:
 
     if pa.types.is_string(values.type):
         if kind.list or kind.is_vector:
+            report(
+                pc.invert(pc.match_substring_regex(values, _BRACKETS)).fill_null(False), "expected a list in brackets"
+            )
             values = _json_lists(values, kind)
         elif kind.scalar is Scalar.BOOL:
             values = pc.utf8_lower(values)
@@ -364,7 +416,14 @@ def _json_lists(cells: pa.Array, kind: ValueType) -> pa.Array:
     """The texts of lists as JSON arrays. Kuzu writes their items without quotes."""
     if kind.is_vector or (kind.scalar not in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME)):
         return pc.utf8_lower(cells)
-    return pa.array([None if text is None else json.dumps(_items(text)) for text in cells.to_pylist()], pa.utf8())
+    inside = pc.utf8_slice_codeunits(cells, 1, -1)
+    joined = pc.binary_join_element_wise('["', pc.replace_substring(inside, ",", '","'), '"]', "")
+    texts = pc.if_else(pc.equal(inside, ""), "[]", joined)
+    special = pc.invert(pc.match_substring_regex(cells, _PLAIN_ITEMS)).fill_null(False)
+    if not pc.any(special).as_py():
+        return texts
+    found = [json.dumps(_items(text)) for text in cells.filter(special).to_pylist()]
+    return pc.replace_with_mask(texts, special, pa.array(found, pa.utf8()))
 
 
 def _items(text: str) -> list[str]:
