@@ -86,6 +86,37 @@ def test_parallel_edges_are_rows_only_with_an_edge_variable(tmp_path: Path) -> N
         assert plain == [["a"], ["b"], ["c"]]
 
 
+TWO_TYPES = """
+interface Named { name: String? }
+node P implements Named { } node Q implements Named { }
+edge Likes: P -> Q
+"""
+
+
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ("{1,1}", [["a", "x"], ["b", "x"], ["x", "a"], ["x", "b"]]),
+        ("{1,3}", [["a", "x"], ["b", "x"], ["x", "a"], ["x", "b"]]),
+        ("{1,}", [["a", "x"], ["b", "x"], ["x", "a"], ["x", "b"]]),
+        ("{2,3}", []),
+    ],
+)
+def test_an_edge_between_two_types_is_walked_once_from_an_interface(
+    tmp_path: Path, hops: str, expected: list[list[str]]
+) -> None:
+    """A variable of both types may be at either end of the edge, but no walk turns around at the other type."""
+    lines = [node("P", "a"), node("P", "b"), node("Q", "x"), edge("Likes", "1", "a", "x"), edge("Likes", "2", "b", "x")]
+    with loaded(tmp_path, TWO_TYPES, *lines) as graph:
+        for walk in (f"$m: Named  $m likes{hops} $n", f"$n: Named  $m likes{hops} $n"):
+            text = f"match {{ {walk} }} return {{ $m.id, $n.id }} order {{ $m.id, $n.id }}"
+            assert rows(graph, text) == expected
+        text = f"match {{ $m: Named  shortest $s: $m likes{hops} $n }} return {{ max(length($s)) as far }}"
+        assert rows(graph, text) == [[1 if expected else None]]
+        text = f"match {{ $m: Named  not {{ $m likes{hops} $n }} }} return {{ $m.id }}"
+        assert rows(graph, text) == ([] if expected else [["a"], ["b"], ["x"]])
+
+
 def test_equal_shortest_paths_are_ordered_by_node_ids_then_edge_ids(tmp_path: Path) -> None:
     schema = """
     node A { } node B { } node C { } node D { }

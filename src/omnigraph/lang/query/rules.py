@@ -279,14 +279,19 @@ def _unreachable_hops(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Itera
     for clauses, block, _ in blocks:
         written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
         for clause, expand in zip(written, block.expands, strict=True):
-            longest = None if expand.hops is None else _longest_walk(expand.steps)
-            if expand.hops is None or longest is None:
+            asked = clause.hops
+            if asked is None or expand.hops is None:
+                continue
+            # The checker limits a walk that could otherwise go back along its edge type to one hop.
+            is_limited = (asked.min, asked.max) != (expand.hops.min, expand.hops.max)
+            longest = 1 if is_limited else _longest_walk(expand.steps)
+            if longest is None:
                 continue
             edges = " | ".join(sorted({step.edge for step in expand.steps}))
-            if expand.hops.min > longest:
-                message = f"{query.name}: no traversal of {edges} has {expand.hops.min} hops"
+            if asked.min > longest:
+                message = f"{query.name}: no traversal of {edges} has {asked.min} hops"
                 yield _warning("L207", message, query.name, clause.span)
-            elif expand.hops.max is None or expand.hops.max > longest:
+            elif asked.max is None or asked.max > longest:
                 hops = "one hop" if longest == 1 else f"{longest} hops"
                 ends = {(step.left_type, step.right_type) for step in expand.steps}
                 led = ": it leads from {} to {}".format(*ends.pop()) if len(ends) == 1 else ""

@@ -32,7 +32,7 @@ def block(clauses: Sequence[ast.Clause], scope: Scope) -> ir.Block:
         if isinstance(clause, ast.Pattern):
             _pattern(clause, scope, filters)
         elif isinstance(clause, ast.Traversal):
-            expands.append(traversal(clause, scope))
+            expands.append(traversal(clause, scope, filters))
         elif isinstance(clause, ast.Optional):
             optionals.append(_optional(clause, scope))
     values: list[ir.BlockValue] = []

@@ -13,8 +13,11 @@ from omnigraph.lang.query.ir import Direction, Step
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 
 
-def traversal(clause: ast.Traversal, scope: Scope) -> ir.Expand:
-    """Check a traversal. An unbound end gets its types from the edge."""
+def traversal(clause: ast.Traversal, scope: Scope, filters: list[ir.Expr]) -> ir.Expand:
+    """Check a traversal. An unbound end gets its types from the edge.
+
+    A filter that is always false is added to `filters` if no hop range of the traversal has a match.
+    """
     catalog = scope.context.catalog
     edges = _edges(clause, catalog)
     hops = _hops(clause)
@@ -27,6 +30,11 @@ def traversal(clause: ast.Traversal, scope: Scope) -> ir.Expand:
         steps = [step for step in steps if step.left_type == step.right_type]
     if not steps:
         raise _does_not_fit(clause, edges, left, right)
+    if hops is not None and _goes_back(steps):
+        # After one hop, the walk is at the other type, where no edge in its direction begins.
+        if hops.min > 1:
+            filters.append(ir.Const(False, ir.BOOL))
+        hops = ir.HopRange(1, 1)
     reached = [step for step in steps if right_types is None or step.right_type in right_types]
     started = [step for step in steps if left_types is None or step.left_type in left_types]
     left = _narrow_end(clause.left, left, {s.left_type for s in started}, scope)
@@ -173,6 +181,11 @@ def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -
     if reverse and not edge.same_type and not (left is None and right is None):
         steps.append(Step(edge.name, Direction.IN, target, source))
     return steps
+
+
+def _goes_back(steps: Sequence[Step]) -> bool:
+    """Whether an edge type has both directions, because one end of the traversal may have either of its types."""
+    return len({step.edge for step in steps}) < len(steps)
 
 
 def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None) -> list[Step]:
