@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from omnigraph.commit.store import Store
 from omnigraph.dataclass import dataclass
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.lru_cache import LruCache
 
 T = TypeVar("T")
 
@@ -346,14 +348,51 @@ def _with_keys(view: Manifest, keys: Collection[str]) -> list[Commit]:
     """The commits of this branch with some idempotency keys, and those of members, without undone ones."""
     if not keys:
         return []
-    rows = view.ledger.read(filter=pc.field("idempotency_key").isin(list(keys)))
-    commits = view.ledger.decoded(rows, read_commits)
-    groups = rows.filter(pc.equal(rows["object_type"], RowKind.MEMBER_KEY.value))["metadata"].unique().to_pylist()
-    if groups:
-        is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
-        of_groups = view.ledger.read(filter=pc.field("object_id").isin(groups) & is_commit)
-        commits += view.ledger.decoded(of_groups, read_commits)
+    commits = [
+        *_older_with_keys(view, keys),
+        *(commit for commit in view.recent if not _keys_of(commit).isdisjoint(keys)),
+    ]
     own = [commit for commit in commits if commit.ledger == view.ledger.branch]
     made = Counter(commit.operation_id for commit in own)
     kept = [commit for commit in own if commit.operation_id is None or made[commit.operation_id] == 1]
     return [one for commit in kept for one in (commit, *(commit.for_member(member.id) for member in commit.members))]
+
+
+def _keys_of(commit: Commit) -> set[str]:
+    """The idempotency keys of a commit and its members."""
+    keys = (commit.idempotency_key, *(member.idempotency_key for member in commit.members))
+    return {key for key in keys if key is not None}
+
+
+def _older_with_keys(view: Manifest, keys: Collection[str]) -> list[Commit]:
+    """The commits of the older parts with some idempotency keys. Reads only the parts that have one of them."""
+    parts = [index for index, name in enumerate(view.ledger.part_names[:-1]) if _part_has(view, index, name, keys)]
+    if not parts:
+        return []
+    rows = view.ledger.read(filter=pc.field("idempotency_key").isin(list(keys)), indexes=parts)
+    commits = view.ledger.decoded(rows, read_commits, parts)
+    groups = rows.filter(pc.equal(rows["object_type"], RowKind.MEMBER_KEY.value))["metadata"].unique().to_pylist()
+    if groups:
+        is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
+        of_groups = view.ledger.read(filter=pc.field("object_id").isin(groups) & is_commit, indexes=parts)
+        commits += view.ledger.decoded(of_groups, read_commits, parts)
+    return commits
+
+
+def _part_has(view: Manifest, index: int, name: str, keys: Collection[str]) -> bool:
+    """Whether a part has one of some idempotency keys. A part never changes, so its keys are cached, in order."""
+    found = _part_keys.get(name)
+    if found is None:
+        rows = view.ledger.read_parts([index], ["idempotency_key"])["idempotency_key"].drop_null()
+        ordered = rows.combine_chunks().take(pc.sort_indices(rows))
+        found = _part_keys.put(name, ordered, ordered.nbytes)
+    return any(_is_among(key, found) for key in keys)
+
+
+def _is_among(key: str, ordered: pa.StringArray) -> bool:
+    """Whether a text is among ascending ones. Arrow sorts texts as Python compares them."""
+    place = bisect_left(ordered, key, key=pa.StringScalar.as_py)
+    return place < len(ordered) and ordered[place].as_py() == key
+
+
+_part_keys: LruCache[pa.StringArray] = LruCache(64, weight=32 << 20)

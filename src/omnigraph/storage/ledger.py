@@ -133,13 +133,19 @@ class LedgerVersion:
         """Name of each part. Parts of different versions or branches with the same name have the same rows."""
         return tuple(data_file_name(fragment.files[0]) for fragment in self._fragments)
 
-    def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """The rows of all parts.
+    def read(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        indexes: Sequence[int] | None = None,
+    ) -> pa.Table:
+        """The rows of all parts, or of some.
 
         Raises:
             DamagedFileError: a file is damaged.
         """
-        return self._rows(None, columns, filter)
+        return self._rows(indexes if indexes is None else sorted(indexes), columns, filter)
 
     def _rows(
         self,
