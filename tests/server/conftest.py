@@ -6,14 +6,14 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.server.contract import CONTRACT
 
 import omnigraph
@@ -83,7 +83,7 @@ class Client:
             given.setdefault("Content-Type", media_type)
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         target = (path if path.startswith("//") else f"/{self.prefix.strip('/')}{path}").replace("//", "/", 1)
-        connection = http.client.HTTPConnection(self.address, timeout=60)
+        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE)
         try:
             connection.request(method, target, raw, given)
             found = connection.getresponse()
@@ -104,6 +104,20 @@ class Client:
 
     def with_token(self, token: str | None) -> Client:
         return replace(self, token=token)
+
+
+def in_time(answer: Callable[[], bytes]) -> bytes:
+    """The answer to a request whose head arrives in time. On a busy machine, it may be late: then there is none."""
+    found = b""
+
+    def arrives() -> bool:
+        nonlocal found
+        with suppress(ConnectionError):
+            found = answer()
+        return found != b""
+
+    until(arrives)
+    return found
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
+from tests.patience import PATIENCE
 from tests.server.conftest import SCHEMA, Answer, Client, Serve
 
 import omnigraph
@@ -124,7 +125,7 @@ def test_head(blobs: Client) -> None:
 def test_a_connection_stays_usable_after_304(blobs: Client) -> None:
     import http.client
 
-    connection = http.client.HTTPConnection(blobs.address, timeout=60)
+    connection = http.client.HTTPConnection(blobs.address, timeout=PATIENCE)
     for _ in range(3):
         connection.request("GET", f"/graphs/g{WHERE}eve", headers={"If-None-Match": "*"})
         answer = connection.getresponse()

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.server.conftest import Client
 from tests.server.test_process import processes, start, workers_of
 
@@ -148,7 +148,7 @@ def test_two_workers_share_connections_also_after_one_was_killed(root: Path, pro
 
     def connect(count: int) -> None:
         for _ in range(count):
-            connection = http.client.HTTPConnection(host, int(port), timeout=60)
+            connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
             processes.callback(connection.close)
             connection.request("GET", "/healthz")
             assert connection.getresponse().read()
@@ -169,7 +169,7 @@ def test_two_workers_share_connections_also_after_one_was_killed(root: Path, pro
 
 
 def test_an_idle_connection_is_kept_longer_than_proxies_keep_it(client: Client) -> None:
-    connection = http.client.HTTPConnection(client.address, timeout=60)
+    connection = http.client.HTTPConnection(client.address, timeout=PATIENCE)
     connection.request("GET", "/healthz")
     assert connection.getresponse().read()
     used = connection.sock

@@ -15,6 +15,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
+from tests.patience import PATIENCE
 from tests.server.conftest import LIMITS, SELECT, service_of, serving
 
 from omnigraph.read.result.result import Result
@@ -95,7 +96,7 @@ def test_the_application_can_be_mounted_below_a_path(root: Path) -> None:
     outer.state.service = service_of(app)
 
     def post(address: str, path: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(address, timeout=60)
+        connection = http.client.HTTPConnection(address, timeout=PATIENCE)
         connection.request("POST", path, json.dumps({"query": SELECT}), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read()

@@ -88,6 +88,7 @@ def fuzz(
         f"http://{client.address}/openapi.json",
         *("--phases", phases, "--max-examples", str(examples), "--checks", ",".join(CHECKS)),
         *("--seed", "7", "--generation-database", "none", "--continue-on-failure", "--suppress-health-check", "all"),
+        *("--request-timeout", f"{PATIENCE:.0f}"),
         *(("--include-operation-id", include) if include else ()),
         *(("--header", f"Authorization: Bearer {client.token}") if client.token else ()),
     ]

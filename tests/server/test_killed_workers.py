@@ -91,15 +91,21 @@ def test_nothing_is_lost_and_nothing_is_doubled(tmp_path: Path, processes: ExitS
     stop = threading.Event()
     writers = [Writer(client, first, stop) for first in range(WRITERS)]
     moments = random.Random(14)
+    killed = 0
     for writer in writers:
         writer.start()
     try:
-        for _ in range(kills):
+        # On a busy machine, all answers of a worker may be on their way when it is killed.
+        while killed < kills or not any(writer.unknown or writer.failure for writer in writers):
             before = {writer: len(writer.written) for writer in writers}
             until(lambda: all(len(one.written) > before[one] or one.failure for one in writers))  # noqa: B023
             time.sleep(moments.uniform(0.0, 0.05))  # so that kills hit all phases of a commit
             until(lambda: workers_of(process.id))
-            os.kill(moments.choice(workers_of(process.id)), signal.SIGKILL)
+            victim = moments.choice(workers_of(process.id))
+            os.kill(victim, signal.SIGKILL)
+            killed += 1
+            assert killed < kills + 100, "no kill has hit a write"
+            until(lambda: victim not in workers_of(process.id))  # noqa: B023
     finally:
         stop.set()
         for writer in writers:
@@ -113,10 +119,9 @@ def test_nothing_is_lost_and_nothing_is_doubled(tmp_path: Path, processes: ExitS
     assert set(stored.values()) == {1}
     assert {commit for writer in writers for commit in writer.commits.values()} <= history
     unknown = [error for writer in writers for error in writer.unknown]
-    assert unknown, "no kill has hit a write"
     assert {error.disposition for error in unknown} == {Disposition.UNKNOWN}
     messages = ("a worker has ended", "a worker did not start")  # a kill may hit a worker that has just been started
-    assert sum(record["message"] in messages for record in process.records) == kills
+    until(lambda: sum(record["message"] in messages for record in process.records) == killed)
 
 
 @pytest.mark.slow

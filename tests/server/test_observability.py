@@ -104,7 +104,7 @@ def test_metrics(client: Client) -> None:
     text = client.get("//metrics").body.decode()
     assert 'omnigraph_http_requests_total{method="POST",route="/graphs/{graph_id}/query",status="200"} 1.0' in text
     assert 'omnigraph_http_request_seconds_count{method="POST",route="/graphs/{graph_id}/query"} 2.0' in text
-    assert "omnigraph_http_requests_in_flight 1.0" in text
+    until(lambda: b"omnigraph_http_requests_in_flight 1.0" in client.get("//metrics").body)
     assert "_created" not in text
 
 

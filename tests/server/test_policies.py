@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.server.conftest import Answer, Client, Serve
 
 import omnigraph
@@ -295,7 +295,7 @@ def first_bytes(client: Client, path: str) -> bytes:
         f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\nContent-Length: 2\r\n"
         "Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n"
     )
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         connection.sendall(head.encode())
         return connection.recv(21)
 

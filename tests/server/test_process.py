@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,20 @@ import omnigraph
 from omnigraph.server.process import raise_file_limit
 
 ROOT = Path(__file__).parents[2]
-FAST = {"OMNIGRAPH_SERVER_DRAIN_SECONDS": "0", "OMNIGRAPH_SERVER_STOP_SECONDS": "20"}
+FAST = {"OMNIGRAPH_SERVER_DRAIN_SECONDS": "0", "OMNIGRAPH_SERVER_STOP_SECONDS": f"{PATIENCE:.0f}"}
 
 
 def workers_of(process: int) -> list[int]:
     """The worker processes of a server."""
     found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [int(child) for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in found if b"spawn_main" in _command(child)]
+
+
+def _command(process: str) -> bytes:
+    """The command of a process, or nothing if it has just ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 class Process:
@@ -247,7 +254,7 @@ def test_a_worker_that_starts_during_a_reload_has_the_new_files(
     for _ in range(40):
         process.signal(signal.SIGHUP)
         time.sleep(0.05)
-    assert all(kim.get("/queries").json["queries"] for _ in range(6))
+    until(lambda: all(kim.get("/queries").json["queries"] for _ in range(6)))
     assert sum(record["message"] == "a worker has ended" for record in process.records) == 2
 
 

@@ -6,19 +6,21 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.server.conftest import LIMITS, SELECT, Client, Serve
 
 import omnigraph
+from omnigraph.commit import turns
 from omnigraph.read.budget import Cancellation
 from omnigraph.server import history_routes, query_routes
+from omnigraph.server.read_threads import ReadThreads
 from omnigraph.server.streaming import chunked
 from omnigraph.server.work import Deadline, limited
 from omnigraph.write.mutation import Mutation
@@ -149,13 +151,13 @@ def test_a_client_that_does_not_read_stops_the_producer(client: Client, endless:
             time.sleep(0.3)
         assert seen < 200
         assert not endless.closed.is_set()
-    assert endless.closed.wait(60)
+    assert endless.closed.wait(PATIENCE)
 
 
 def test_a_client_that_does_not_read_is_disconnected(serve: Serve, endless: Counted) -> None:
     client = serve(limits=replace(LIMITS, send_seconds=0.2))
     with opened(client, "/changes/baseline", {}, NDJSON, buffer=4096):
-        assert endless.closed.wait(60)
+        assert endless.closed.wait(PATIENCE)
 
 
 def test_exports_have_a_limited_number_of_slots(serve: Serve, endless: Counted) -> None:
@@ -165,7 +167,7 @@ def test_exports_have_a_limited_number_of_slots(serve: Serve, endless: Counted) 
         found = client.post("/export", {})
         assert (found.status, found.json["code"]) == (413, "bad_request")
         assert found.json["resource_limit"]["resource"] == "stream_export_transport_bytes"
-    assert endless.closed.wait(60)
+    assert endless.closed.wait(PATIENCE)
     until(lambda: client.post("/export", {}).status == 200)
 
 
@@ -180,21 +182,35 @@ def test_large_json_does_not_wait_for_exports(large: str, serve: Serve, monkeypa
         def lines(self) -> Iterator[bytes]:
             yield from [b"x" * 65_536] * self.parts
             begun.release()
-            assert proceed.wait(60)
+            assert proceed.wait(PATIENCE)
             yield b"{}\n"
 
     made = iter([Sorting(0), Sorting(2)])
     monkeypatch.setattr(history_routes, "baseline", lambda session, request: next(made))
     client = serve(graphs={"g": large}, limits=replace(LIMITS, streams=2, stream_threads=2))
     with opened(client, "/changes/baseline", {}, NDJSON), opened(client, "/changes/baseline", {}, NDJSON):
-        assert begun.acquire(timeout=60)
-        assert begun.acquire(timeout=60)
+        assert begun.acquire(timeout=PATIENCE)
+        assert begun.acquire(timeout=PATIENCE)
         try:
             for accept in ("application/json", NDJSON):
                 found = client.post("/query", {"query": WIDE}, headers={"Accept": accept})
                 assert len(found.body) > 20_000 * 60
         finally:
             proceed.set()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> Callable[[], int]:
+    """Count the calls of a method from now on. Returns a function that returns their number."""
+    calls: list[object] = []
+    method = getattr(kind, name)
+
+    def call(self: object, *arguments: object) -> object:
+        done = method(self, *arguments)
+        calls.append(self)
+        return done
+
+    monkeypatch.setattr(kind, name, call)
+    return lambda: len(calls)
 
 
 class Blocking:
@@ -221,10 +237,10 @@ def test_a_client_that_leaves_stops_the_work(client: Client, monkeypatch: pytest
     blocking = Blocking()
     monkeypatch.setattr(query_routes.Reading, "run", lambda self, call, session: blocking.run(call, session))
     with opened(client, "/query", {"query": SELECT}, accept):
-        assert blocking.running.wait(60)
+        assert blocking.running.wait(PATIENCE)
         left = time.monotonic()
     until(lambda: blocking.stopped_at)
-    assert blocking.stopped_at - left < 5  # the bound for slow machines; the time is measured by the benchmark
+    assert blocking.stopped_at - left < LIMITS.request_seconds / 2  # the benchmark measures how soon
     monkeypatch.undo()
     assert client.post("/query", {"query": SELECT}).status == 200
 
@@ -241,10 +257,10 @@ def test_an_export_stops_when_its_client_leaves(client: Client, monkeypatch: pyt
 
     monkeypatch.setattr(history_routes, "baseline", lambda session, request: Slow())
     with opened(client, "/changes/baseline", {}, NDJSON):
-        assert blocking.running.wait(60)
+        assert blocking.running.wait(PATIENCE)
         left = time.monotonic()
     until(lambda: blocking.stopped_at)
-    assert blocking.stopped_at - left < 5
+    assert blocking.stopped_at - left < LIMITS.request_seconds / 2
 
 
 def test_a_large_json_answer_is_in_flight_until_it_is_read(large: str, serve: Serve) -> None:
@@ -262,26 +278,27 @@ def test_a_waiting_mutation_of_a_client_that_left_is_dropped(client: Client, mon
 
     def prepare(self: Mutation, snapshot: Any) -> Any:
         entered.set()
-        assert proceed.wait(60)
+        assert proceed.wait(PATIENCE)
         return real(self, snapshot)
 
     def insert(name: str) -> dict[str, str]:
         return {"query": f'query q() {{ insert Person {{ name: "{name}" }} }}'}
 
     monkeypatch.setattr(Mutation, "prepare", prepare)
+    cancelled = counted(monkeypatch, Cancellation, "cancel")
     answers: list[int] = []
     threads = [
         threading.Thread(target=lambda one=name: answers.append(client.post("/mutate", insert(one)).status))
         for name in ("first", "second", "third")
     ]
     threads[0].start()
-    assert entered.wait(60)
+    assert entered.wait(PATIENCE)
     with opened(client, "/mutate", insert("dropped"), "*/*"):
         for thread in threads[1:]:
             thread.start()
-        until(lambda: b"requests_in_flight 5.0" in client.get("//metrics").body)
-        time.sleep(0.2)  # so that all wait for their turn
-    time.sleep(0.2)  # so that the server notices
+        until(lambda: sum(len(queue) for queue in list(turns._QUEUES.values())) == 3)
+        assert cancelled() == 0
+    until(cancelled)
     proceed.set()
     for thread in threads:
         thread.join()
@@ -300,11 +317,13 @@ def test_queued_work_of_a_client_that_left_is_dropped(serve: Serve, monkeypatch:
         return blocking.run(call, session) if self.name == "slow" else real(self, call, session)
 
     monkeypatch.setattr(query_routes.Reading, "run", run)
+    submitted = counted(monkeypatch, ReadThreads, "submit")
+    cancelled = counted(monkeypatch, Cancellation, "cancel")
     with opened(client, "/query", {"query": SELECT, "name": "slow"}, "*/*"):
-        assert blocking.running.wait(60)
+        assert blocking.running.wait(PATIENCE)
         with opened(client, "/query", {"query": SELECT, "name": "queued"}, "*/*"):
-            time.sleep(0.2)
-        time.sleep(0.2)
+            until(lambda: submitted() == 2)
+        until(cancelled)
     until(lambda: blocking.stopped_at)
     assert client.post("/query", {"query": SELECT}).status == 200
     assert started == ["slow", None]
@@ -346,7 +365,7 @@ def test_the_event_loop_answers_while_all_threads_are_busy(serve: Serve, monkeyp
     blocking = Blocking()
     monkeypatch.setattr(query_routes.Reading, "run", lambda self, call, session: blocking.run(call, session))
     with opened(client, "/query", {"query": SELECT}, "*/*"):
-        assert blocking.running.wait(60)
+        assert blocking.running.wait(PATIENCE)
         assert client.get("//healthz").status == 200
         assert client.post("/mutate", {"query": 'query q() { insert Person { name: "eve" } }'}).status == 200
 
