@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,22 +18,10 @@ from omnigraph.errors import InputError
 from omnigraph.server.call import BODY_IS_COMPLETE
 from omnigraph.server.failures import error_body
 from omnigraph.server.options import LEAST_RATE, Limits
+from omnigraph.server.request_heads import RequestHead
 
 TOO_LARGE = "the headers are too large"
 MALFORMED = "this is not a valid HTTP request"
-
-
-_UPGRADE = re.compile(rb"\r\n(upgrade):", re.IGNORECASE)
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """The beginning of a request, whose header `Upgrade` has another name.
-
-    Some clients offer HTTP/2 with every request, and expect an answer in HTTP/1.1 if the server does not know it. The
-    parser would take the body for bytes of the other protocol.
-    """
-    found = _UPGRADE.search(data, 0, data.find(b"\r\n\r\n") + 1)
-    return data if found is None else b"x-offered-".join((data[: found.start(1)], data[found.start(1) :]))
 
 
 def _nothing() -> None:
@@ -55,6 +42,7 @@ def limited_protocol(limits: Limits, count_ended: Callable[[], None] = _nothing)
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._in_head = True
+            self._head = RequestHead()
             self._uncounted = 0
             self._request_timer: asyncio.TimerHandle | None = None
             self._send_timer: asyncio.TimerHandle | None = None
@@ -75,7 +63,10 @@ def limited_protocol(limits: Limits, count_ended: Callable[[], None] = _nothing)
         def data_received(self, data: bytes) -> None:
             # Counts what the application cannot count: headers, and the extensions of chunks and trailers of a body.
             self._uncounted += len(data)
-            super().data_received(_without_upgrade(data) if self._in_head else data)
+            while data and not self.transport.is_closing():
+                part, data = self._head.split(data) if self._in_head else (data, b"")
+                if part:
+                    super().data_received(part)
             if self._uncounted and self._in_head and self._request_timer is None and not self._is_answering:
                 self._start_request_timer()  # the rest of the headers is still to come
             if self._uncounted > limits.header_bytes and not self.transport.is_closing():
