@@ -208,6 +208,13 @@ def test_errors_of_queries_have_a_place(client: Client) -> None:
     answers.Error.model_validate_json(found.body)
 
 
+def test_errors_of_execution_have_their_prefix(client: Client) -> None:
+    text = "query q() { match { $p: Person } return { sum($p.age * 9223372036854775807) as s } }"
+    found = client.post("/query", {"query": text})
+    assert (found.status, found.json["code"]) == (400, "bad_request")
+    assert found.json["error"] == "query: the result is too large for I64"
+
+
 def test_an_unexpected_error_shows_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:
         raise RuntimeError("a secret")

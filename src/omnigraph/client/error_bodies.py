@@ -16,6 +16,7 @@ from omnigraph.errors import (
     ConflictError,
     ConstraintError,
     Disposition,
+    ExecutionError,
     ForbiddenError,
     InputError,
     MergeConflictsError,
@@ -124,6 +125,8 @@ def _rebuilt(kind: type[OmnigraphError], headers: Mapping[str, str], body: Mappi
         text = message.partition(_COMPILE_PREFIX)[2] or message
         text = text.removeprefix(f"{diagnostic}: ")
         return kind(text, span=span, diagnostic=diagnostic, hint=hint)
+    if issubclass(kind, ExecutionError):
+        message = message.removeprefix(ExecutionError.PREFIX)
     error = _made(kind, message, hint, headers)
     error.span = span
     error.disposition = Disposition(body.get("disposition", kind.disposition))

@@ -25,9 +25,11 @@ class ExecutionError(InputError):
     """An expression cannot be computed for some row: a number is too large, or a pattern is invalid."""
 
     code = "execution"
+    PREFIX = "query: "
+    """The start of the text of every such error. Clients know it."""
 
     def __str__(self) -> str:
-        return f"execution error: {self.message}"
+        return f"{self.PREFIX}{self.message}"
 
 
 class BudgetExceededError(InputError):
