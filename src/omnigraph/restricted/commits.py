@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -25,14 +26,26 @@ _RECEIPTS = frozenset(
 _NAMING_BRANCHES = frozenset({"load", "merge"})
 """Labels with receipts that may name other branches."""
 
+_NAMING_TYPES = (
+    (re.compile(r"\bRestore \w+ from commit\b"), "Restore entities from commit"),
+    (re.compile(r"\brepair: (?:node|edge):[^\"\n]*"), "repair"),
+)
+"""Default messages of writes that name types, and their replacements. Messages of reverts and picks quote them."""
+
 HIDDEN_BRANCH = f"{SYSTEM}hidden"
 """Stands for the name of a branch that the actor may not know. No branch can have this name."""
 
 
 def visible_commit(commit: Commit) -> Commit:
-    """A commit without its counts, its receipts and its members, which list the ids of changed entities."""
+    """A commit without its counts, its receipts and its members, which list the ids of changed entities.
+
+    A message that no caller has written names no types.
+    """
     labels = tuple((name, value) for name, value in commit.labels if name not in _RECEIPTS)
-    return replace(commit, counts=None, members=(), labels=labels)
+    message = commit.message
+    for pattern, replacement in _NAMING_TYPES if message else ():
+        message = pattern.sub(replacement, message or "")
+    return replace(commit, counts=None, members=(), labels=labels, message=message)
 
 
 def known_commit(commit: Commit, knows: Callable[[str], bool]) -> Commit:
