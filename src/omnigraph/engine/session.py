@@ -221,12 +221,22 @@ class Session:
             # Before the branch is looked up, so that a denial does not show whether it exists.
             self.access.require(action, self.branch_or_default(branch))
             view = self.snapshot_at(branch, at)
+            self._require_inherited(action, branch, view)
         else:
             with self.hiding_existence(action):
                 view = self.snapshot_at(branch, at)
             self.access.require(action, view.branch, names_branch=isinstance(at, Snapshot))
         self.refuse_row_limits(action, view.manifest)
         return view
+
+    def _require_inherited(self, action: Action, branch: str | None, view: Snapshot) -> None:
+        """Check that the actor may read a state of a branch from before it was created: that of another branch.
+
+        Raises:
+            AccessDeniedError: the policy does not allow it. The error does not name the other branch and its types.
+        """
+        if self.access is not None and view.branch != self.branch_or_default(branch):
+            self.access.require(action, view.branch, names_branch=False)
 
     @contextmanager
     def hiding_existence(self, action: Action, target_branch: str | None = None) -> Iterator[None]:
@@ -320,6 +330,7 @@ class Session:
             self.access.require(Action.READ, self.branch_or_default(branch))
         if self.access is None or commit is None:
             view = self.snapshot(branch=branch, commit=commit, version=version, at=at)
+            self._require_inherited(Action.READ, branch, view)
         else:
             with self.hiding_existence(Action.READ):
                 view = self.snapshot(branch=branch, commit=commit, version=version, at=at)
