@@ -25,6 +25,7 @@ from omnigraph.errors import (
     MethodNotAllowedError,
     NotFoundError,
     OmnigraphError,
+    RetryableError,
 )
 from omnigraph.server import (
     blob_routes,
@@ -201,6 +202,8 @@ def _endpoint(service: Service, operation: Operation) -> Endpoint:
             call.check()
             try:
                 response = await operation.handle(call)
+            except asyncio.CancelledError:
+                raise RetryableError("the server is stopping", hint="send it again") from None
             finally:
                 await call.record_denials()
         except OmnigraphError as error:

@@ -48,6 +48,9 @@ _LOOK_SECONDS = 0.1
 _RESTART_SECONDS = 0.5
 """Pause before a worker that has crashed is started again."""
 
+_HURRY = signal.SIGUSR2
+"""The signal by which a supervisor tells its workers to stop at once."""
+
 _log = logging.getLogger("omnigraph.server")
 
 
@@ -113,6 +116,8 @@ class DrainingServer(uvicorn.Server):
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         if self._early is not None and self._early.asked:
             self._reload()
+        if self._inlet is not None:
+            self._loop.add_signal_handler(_HURRY, self._hurry)
         await super().startup(sockets)
         if self._inlet is not None:
             self._receiver = Receiver(self._inlet, self._make_protocol)
@@ -121,6 +126,10 @@ class DrainingServer(uvicorn.Server):
         if self._receiver is not None:
             await self._receiver.stop()
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn would leave requests and the service to the end of the event loop
+            for task in list(self.server_state.tasks):
+                task.cancel()
+            await self.lifespan.shutdown()
 
     def _make_protocol(self) -> asyncio.Protocol:
         """The protocol of a connection, as uvicorn makes it for connections that it accepts."""
@@ -129,13 +138,22 @@ class DrainingServer(uvicorn.Server):
         return made
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain. A second signal stops at once."""
+        """Begin to drain. A second signal stops at once.
+
+        A terminal and a service manager send one signal to all processes, and then the supervisor passes it on. So only
+        the supervisor counts signals, and its workers do not.
+        """
         if self._service.draining or self._loop is None:
-            self.force_exit = self.should_exit
-            self.should_exit = True
+            if self._inlet is None or self._loop is None:
+                self._hurry()
             return
         self._service.draining = True
         self._loop.call_soon_threadsafe(self._drain)
+
+    def _hurry(self) -> None:
+        """Stop at once: wait for requests in flight only. The next time, do not wait for them."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     def _drain(self) -> None:
         _log.info("draining", extra={"fields": {"seconds": self._service.limits.drain_seconds}})
@@ -230,6 +248,7 @@ def make_server(app: FastAPI, inlet: Inlet | None = None, early: EarlyReload | N
 
 def run_worker(launch: Launch, inlet: Inlet, started: Event) -> None:
     """Serve in this process until a signal ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the supervisor gets it, too
     threading.Thread(target=_end_with_parent, daemon=True).start()
     early = EarlyReload()
     with logging_to_stderr(launch.log_level):
@@ -347,7 +366,7 @@ class _Supervisor:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:
-            self._send(number)  # a second signal stops at once
+            self._send(_HURRY)  # a second signal stops at once
         self._stopping = True
 
     def _reload(self, number: int, frame: FrameType | None) -> None:

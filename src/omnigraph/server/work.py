@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
@@ -122,20 +123,25 @@ class _Job(Generic[T]):
             self._note_end()
 
     async def ended(self) -> None:
-        """Wait until the work has ended or is dropped."""
-        if not self._ended:
-            self._end = self._loop.create_future()
-            await self._end
+        """Wait until the work has ended or is dropped, even if the waiting task is cancelled again."""
+        self._end = self._loop.create_future()
+        while not self._ended:
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(self._end)
 
     def _succeed(self, result: T) -> None:
-        if not self.answer.done():
-            self.answer.set_result(result)
+        self._open_answer().set_result(result)
         self._note_end()
 
     def _fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        self._open_answer().set_exception(error)
         self._note_end()
+
+    def _open_answer(self) -> asyncio.Future[T]:
+        """The answer, or another one if the task that waited for it was cancelled, which cancels the answer."""
+        if self.answer.done():
+            self.answer = self._loop.create_future()
+        return self.answer
 
     def _note_end(self) -> None:
         self._ended = True
@@ -146,7 +152,8 @@ class _Job(Generic[T]):
 async def run(pool: Threads, work: Callable[[], T], cancel: Cancellation, receive: Receive) -> T:
     """Run work in a pool. If the client disconnects, cancel it.
 
-    The call returns only when the work has ended: what it holds, such as admission, is then free.
+    The call returns only when the work has ended: what it holds, such as admission, is then free. If the server stops
+    meanwhile, the work is cancelled, too; a write that is already past its last check is completed and answered.
 
     Args:
         pool: the threads.
@@ -161,15 +168,18 @@ async def run(pool: Threads, work: Callable[[], T], cancel: Cancellation, receiv
     pool.submit(job)
     watcher = asyncio.create_task(_leaving(receive, cancel, job))
     try:
-        return await job.answer
-    except asyncio.CancelledError:
-        # Either the queued work was dropped, because the client has left, or the server stops.
-        cancel.cancel()
-        job.drop()
-        await job.ended()
-        if watcher.done() and not watcher.cancelled():
-            raise ClientDisconnect from None
-        raise
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            # Either the queued work was dropped, because the client has left, or the server stops.
+            cancel.cancel()
+            job.drop()
+            await job.ended()
+            if not job.answer.cancelled():
+                return job.answer.result()
+            if watcher.done() and not watcher.cancelled():
+                raise ClientDisconnect from None
+            raise
     except OmnigraphError:
         if cancel.cancelled and watcher.done():
             raise ClientDisconnect from None
