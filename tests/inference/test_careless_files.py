@@ -16,7 +16,7 @@ from tests.commit.conftest import _no_fsync
 from tests.inference.test_infer import entity, loaded, properties, written
 
 from omnigraph.errors import InputError
-from omnigraph.inference import infer
+from omnigraph.inference import infer, json_records
 
 __all__ = ["_no_fsync"]
 
@@ -213,3 +213,50 @@ def test_an_array_of_objects_says_how_to_write_lines(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a record is not a JSON object") as error:
         infer(tmp_path / "a.json")
     assert "jq -c '.[]' a.json" in str(error.value.hint)
+
+
+def test_the_type_of_a_record_may_follow_other_members(tmp_path: Path) -> None:
+    lines = [
+        '{"data":{"k":"a","note":"\\"type\\":\\"X\\""},"type":"Person"}',
+        '{"type":"Person","data":{"k":"b"}}',
+        '{"from":"a","to":"b","edge":"Knows"}',
+        '{"data":{"n":1},"type":"Place"}',
+    ]
+    source = tmp_path / "records.ndjson"
+    source.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n", encoding="utf-8")
+    found = infer(source)
+    assert (set(found.nodes), found.edges) == ({"Person", "Place"}, ("Knows",))
+
+
+@pytest.mark.parametrize("record", ['{"data":{"k":"b"}}', '{"data":{"k":"b"},"type":3}', '{"data":[1],"type":null}'])
+def test_a_record_without_a_type_is_an_error(tmp_path: Path, record: str) -> None:
+    source = tmp_path / "records.ndjson"
+    source.write_text('{"type":"Person","data":{"k":"a"}}\n' + record + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="a record names no type"):
+        infer(source)
+
+
+def test_a_record_that_does_not_end_is_an_error_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole file would be read into memory, and its beginning again for each block."""
+    monkeypatch.setattr(json_records, "_BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(json_records, "MAX_RECORD_BYTES", 2 << 20)
+    array = tmp_path / "array.json"
+    array.write_text("[\n" + ",\n".join(['{"name":"ann"}'] * 500_000) + "\n]\n", encoding="utf-8")
+    with pytest.raises(InputError, match="a record has more than 2,097,152 bytes") as error:
+        infer(array, format="ndjson")
+    assert error.value.hint == "write one object per line: jq -c '.[]' array.json"
+    text = tmp_path / "text.ndjson"
+    text.write_text('{"name":"' + "x" * (3 << 20), encoding="utf-8")
+    with pytest.raises(InputError, match="a record has more than"):
+        infer(text)
+    text.write_text('{"name":"' + "x" * (1 << 20) + '"}\n{"name":"b"}\n', encoding="utf-8")
+    assert infer(text).nodes == ("Text",)
+
+
+def test_tables_and_arguments_that_cannot_be_read() -> None:
+    offsets = pa.py_buffer(b"\0\0\0\0\2\0\0\0")
+    broken = pa.Array.from_buffers(pa.utf8(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])
+    with pytest.raises(InputError, match="t has a text that is not UTF-8"):
+        infer({"t": pa.table({"name": broken})})
+    with pytest.raises(InputError, match="3 is neither a file nor a table"):
+        infer(3)  # type: ignore[arg-type]  # a careless caller

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from omnigraph.dataclass import dataclass
-from omnigraph.errors import InputError, cut
+from omnigraph.errors import InputError, cut, shown
 from omnigraph.inference.decide import decide
 from omnigraph.inference.json_records import RecordType, read_records
 from omnigraph.inference.record_types import RecordProfile, decide_records, exported_type
@@ -186,6 +186,8 @@ class _Inference:
             return
         if isinstance(source, ArrowStream):
             raise InputError("a table has no name", hint='give a dict: {"people": table}')
+        if not isinstance(source, str | os.PathLike | Iterable):
+            raise InputError(f"{shown(source)} is neither a file nor a table", hint='give paths, or {"people": table}')
         paths = [source] if isinstance(source, str | os.PathLike) else list(source)
         found = (file for path in paths for file in row_files(path, self._options, self._format))
         grouped: dict[tuple[str, str], list[RowFile]] = {}

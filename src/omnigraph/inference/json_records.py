@@ -14,6 +14,7 @@ import pyarrow.json as pj
 
 from omnigraph.errors import InputError, cut
 from omnigraph.write.input.framing import frame
+from omnigraph.write.input.ndjson import MAX_RECORD_BYTES
 
 _LARGE = float(2**63)
 _BLOCK_BYTES = 16 * 1024 * 1024
@@ -47,18 +48,30 @@ def read_records(chunks: Iterable[bytes], name: str) -> Iterator[Parsed]:
 
 
 def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[pa.Array]:
-    """The records, in arrays of contiguous texts without line breaks inside of a record."""
-    held, first = b"", True
+    """The records, in arrays of contiguous texts without line breaks inside of a record.
+
+    Raises:
+        InputError: a record is too large, or the last one is not complete.
+    """
+    parts: list[bytes] = []
+    size, wanted = 0, _BLOCK_BYTES
     for chunk in chunks:
-        held += chunk.removeprefix(_BOM) if first else chunk
-        first = False
-        if len(held) < _BLOCK_BYTES:
+        parts.append(chunk if parts or size else chunk.removeprefix(_BOM))
+        size += len(chunk)
+        if size < wanted:
             continue
+        held = b"".join(parts)
         end = held.rfind(b"\n") + 1
         framed = frame(held[:end]) if end else None
         if framed is not None and len(framed.records):
             yield framed.records.texts(0, len(framed.records))
-            held = held[framed.rest : end] + held[end:]
+            held = held[framed.rest :]
+        elif len(held) > MAX_RECORD_BYTES:
+            hint = f"write one object per line: jq -c '.[]' {name}" if held.lstrip().startswith(b"[") else None
+            raise InputError(f"{name}: a record has more than {MAX_RECORD_BYTES:,} bytes", hint=hint)
+        # An incomplete record is read again only when there are as many new bytes.
+        parts, size, wanted = [held], len(held), max(_BLOCK_BYTES, min(2 * len(held), MAX_RECORD_BYTES + 1))
+    held = b"".join(parts)
     if held.strip():
         framed = frame(held)
         if len(framed.records):
@@ -93,21 +106,51 @@ def _types(texts: pa.Array, name: str) -> Iterator[tuple[RecordType, np.ndarray[
     names = pc.struct_field(heads, "name").cast(pa.utf8())
     labels = pc.binary_join_element_wise(words, names, ":")
     if labels.null_count:  # the type is not the first member
-        rows = np.flatnonzero(labels.is_null().to_numpy(zero_copy_only=False)).tolist()
-        found = labels.to_pylist()
-        for row in rows:
-            record = _object(texts[row].as_py(), name)
-            word = "edge" if "edge" in record else "type"
-            if not isinstance(record.get(word), str):
-                raise InputError(
-                    f"{name}: a record names no type: {cut(texts[row].as_py().decode(errors='replace'), 60)}",
-                    hint='the first record of the file has one, so all need "type" or "edge"',
-                )
-            found[row] = f"{word}:{record[word]}"
-        labels = pa.array(found, pa.utf8())
+        missing = labels.is_null()
+        labels = pc.replace_with_mask(labels, missing, _later_types(texts.filter(missing), name))
     for label in labels.unique().to_pylist():
         word, _, type_name = label.partition(":")
         yield (word, type_name), pc.equal(labels, label).to_numpy(zero_copy_only=False)
+
+
+_TYPE_MEMBERS = pa.schema([("edge", pa.utf8()), ("type", pa.utf8())])
+
+
+def _later_types(texts: pa.Array, name: str) -> pa.Array:
+    """The types of records that have other members before their type.
+
+    Raises:
+        InputError: a record is not a JSON object, or names no type.
+    """
+    try:
+        found = pj.read_json(
+            pa.BufferReader(_joined(texts)),
+            read_options=pj.ReadOptions(block_size=max(texts.nbytes, 1 << 20)),
+            parse_options=pj.ParseOptions(
+                explicit_schema=_TYPE_MEMBERS, newlines_in_values=False, unexpected_field_behavior="ignore"
+            ),
+        ).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        found = None
+    if found is not None and found.num_rows == len(texts):
+        edges, types = (pc.binary_join_element_wise(f"{one}:", found[one], "") for one in ("edge", "type"))
+        labels = pc.coalesce(edges, types).combine_chunks()
+        if not labels.null_count:
+            return labels
+    for text in texts:  # one of them is wrong
+        record = _object(text.as_py(), name)
+        if not isinstance(record.get("edge" if "edge" in record else "type"), str):
+            raise InputError(
+                f"{name}: a record names no type: {cut(text.as_py().decode(errors='replace'), 60)}",
+                hint='the first record of the file has one, so all need "type" or "edge"',
+            )
+    raise InputError(f"{name}: the types of the records cannot be read", hint="begin each record with its type")
+
+
+def _joined(texts: pa.Array) -> pa.Buffer:
+    """The bytes of contiguous records, without copying them."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
 def _parsed(texts: pa.Array, name: str) -> pa.RecordBatch:
@@ -115,8 +158,7 @@ def _parsed(texts: pa.Array, name: str) -> pa.RecordBatch:
 
     Texts stay texts, also if they look like times. Whole numbers beyond the largest I64 stay exact if they fit U64.
     """
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    text = texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    text = _joined(texts)
     table = _read(text, None, name)
     plain = _without_times(pa.struct(table.schema))
     kind = _with_large_numbers(plain, table, lambda kind: _fits(text, kind, name))

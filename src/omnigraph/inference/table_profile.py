@@ -58,14 +58,21 @@ class TableProfile:
 
 
 def profile_batches(name: str, stem: str, sources: tuple[str, ...], batches: Iterator[pa.RecordBatch]) -> TableProfile:
-    """The statistics of a table of Arrow batches."""
+    """The statistics of a table of Arrow batches.
+
+    Raises:
+        InputError: the rows cannot be used.
+    """
     table = TableProfile(name, stem, sources, [])
     for given in batches:
         whole = without_index(given)
         for start in range(0, max(1, whole.num_rows), _BATCH_ROWS):
             batch = whole.slice(start, _BATCH_ROWS)
             values = dict(zip(batch.schema.names, batch.columns, strict=True))
-            _take(table, values, batch.num_rows, is_pandas(batch.schema))
+            try:
+                _take(table, values, batch.num_rows, is_pandas(batch.schema))
+            except UnicodeDecodeError:
+                raise InputError(f"{name} has a text that is not UTF-8", hint="convert the file to UTF-8") from None
     return _checked(table)
 
 
