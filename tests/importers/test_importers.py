@@ -66,7 +66,7 @@ def edges(lines: list[dict[str, Any]], name: str) -> list[tuple[str, str]]:
 
 def neo4j(tmp_path: Path, **files: str) -> Path:
     directory = tmp_path / "neo4j"
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (directory / f"{name.replace('__', '-')}.csv").write_text(text, encoding="utf-8")
     return directory
@@ -223,6 +223,12 @@ def test_a_file_of_apoc_is_imported(tmp_path: Path) -> None:
 )
 def test_a_bad_neo4j_export_is_one_error(tmp_path: Path, files: dict[str, str], message: str) -> None:
     assert message in refused(tmp_path, "neo4j", neo4j(tmp_path, **files))
+
+
+def test_a_second_id_or_label_column_is_an_error(tmp_path: Path) -> None:
+    for number, header in enumerate(("x:ID,y:ID,name", "x:ID,:LABEL,:LABEL", ":START_ID,:START_ID,:END_ID")):
+        files = neo4j(tmp_path / f"{number}", people=f"{header}\n1,2,3\n")
+        assert "the header has several columns with :" in refused(tmp_path, "neo4j", files)
 
 
 # ---- Kuzu

@@ -166,8 +166,14 @@ def _first_row(file: RowFile, delimiter: str | None, quote: str) -> tuple[list[s
 def _header(names: Sequence[str], place: str) -> list[Field] | None:
     """The columns of a header; None if it is no header of Neo4j."""
     fields = [_field(_APOC.get(name, name), place) for name in names]
-    roles = {each.role for each in fields}
-    return fields if "ID" in roles or {"START_ID", "END_ID"} <= roles else None
+    roles = [each.role for each in fields]
+    twice = next((role for role in roles if role not in (None, "IGNORE") and roles.count(role) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{place}: the header has several columns with :{twice}, and only one of them would be read",
+            hint="join them into one column, or write :IGNORE in the header for those that are not needed",
+        )
+    return fields if "ID" in roles or {"START_ID", "END_ID"} <= set(roles) else None
 
 
 def _field(text: str, place: str) -> Field:
