@@ -172,7 +172,7 @@ class GraphClient(members.GraphMembers, Bound, Blocking):
 
 
 class AsyncGraphClient(members.GraphMembers, Bound, Awaiting):
-    """The asynchronous twin of `GraphClient`: the same members, and each is awaited. A context manager."""
+    """As `GraphClient`, for programs with asyncio: the same members, and each is awaited. A context manager."""
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
         super().__init__(backend, settings)

@@ -59,7 +59,7 @@ def connect_async(
     timeout: float | None = None,
     **options: Any,
 ) -> AsyncGraphClient:
-    """The asynchronous twin of `connect`: `async with omnigraph.connect_async(…) as client`. It sends nothing."""
+    """As `connect`, for programs with asyncio: `async with omnigraph.connect_async(…) as client`. It sends nothing."""
     return AsyncGraphClient(_backend(address, token, graph_id, options), Settings(timeout))
 
 

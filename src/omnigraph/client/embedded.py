@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields, replace
 from functools import singledispatchmethod
 from importlib.metadata import version
-from threading import Timer
 from typing import Any, TypeVar, cast
 
 from omnigraph.client import answers, requests
 from omnigraph.client.call_threads import CallThreads
 from omnigraph.client.protocol import Settings
+from omnigraph.commit.alarms import ALARMS
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.blob import blob
 from omnigraph.engine.branches import create_branch, delete_branch, list_branches
@@ -216,9 +216,8 @@ def _limited(request: Any, settings: Settings, work: Callable[[Any], T]) -> T:
     if settings.timeout is None or cancel is None:
         return work(request if cancel is request.cancel else replace(request, cancel=cancel))
     late = Cancellation()
-    timer = Timer(settings.timeout, late.cancel)
     with cancel.calling(late.cancel):
-        timer.start()
+        ALARMS.set(late.cancel, settings.timeout)
         try:
             return work(replace(request, cancel=late))
         except CancelledError as error:
@@ -226,5 +225,4 @@ def _limited(request: Any, settings: Settings, work: Callable[[Any], T]) -> T:
                 raise
             raise RequestTimeoutError("the work did not end in time", hint="give a longer timeout") from error
         finally:
-            timer.cancel()
-            timer.join()
+            ALARMS.cancel(late.cancel)

@@ -339,11 +339,11 @@ def find_blob(dataset: LanceDataset, column: str, entity_id: str) -> StoredBlob 
         return None
     check_descriptors(found[column].combine_chunks(), column)
     row = found.slice(0, 1).to_pylist()[0]
-    said = row[column]
-    if said is None:  # the fragment is older than the column, and has no file for it
+    cell = row[column]
+    if cell is None:  # the fragment is older than the column, and has no file for it
         return StoredBlob(None, row[ROW_ID], "", (0, 0, 0, 0))
-    place = (said["kind"], said["blob_id"], said["position"], said["size"])
-    return StoredBlob(blob_info(said), row[ROW_ID], _data_file(dataset, column, row[_ROW_ADDRESS]), place)
+    place = (cell["kind"], cell["blob_id"], cell["position"], cell["size"])
+    return StoredBlob(blob_info(cell), row[ROW_ID], _data_file(dataset, column, row[_ROW_ADDRESS]), place)
 
 
 def _data_file(dataset: LanceDataset, column: str, address: int) -> str:

@@ -84,10 +84,10 @@ class VectorSketch:
             longest: length of the longest vector.
             chosen: indices of the vectors; None for all.
         """
-        outline = self.directions @ query
-        left = own**2 - float(np.square(outline.astype(np.float64)).sum())
+        projected = self.directions @ query
+        left = own**2 - float(np.square(projected.astype(np.float64)).sum())
         rest = np.float32(np.sqrt(max(left, 0.0) + 4 * self.slack * own**2))
-        products = products_of(self.numbers, outline, chosen)
+        products = products_of(self.numbers, projected, chosen)
         products += rest * (self.rest if chosen is None else self.rest[chosen])
         products += np.float32(4 * self.slack * own * longest)
         return products
