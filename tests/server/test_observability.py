@@ -74,7 +74,12 @@ def test_a_full_pipe_drops_records_and_does_not_wait() -> None:
     for number in range(5):
         writer.emit(logging.LogRecord("x", logging.INFO, "f", 1, str(number), (), None))
     writer.write_waiting()
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["0", "1"]
+    *lines, last = map(json.loads, stream.getvalue().splitlines())
+    assert [line["message"] for line in lines] == ["0", "1"]
+    assert (last["level"], last["message"], last["records"]) == ("warning", "log records were dropped", 3)
+    writer.emit(logging.LogRecord("x", logging.INFO, "f", 1, "5", (), None))
+    writer.write_waiting()
+    assert json.loads(stream.getvalue().splitlines()[-1])["message"] == "5"
 
 
 def test_records_are_written_together_and_errors_at_once() -> None:

@@ -49,6 +49,8 @@ class JsonFormatter(logging.Formatter):
 class LogWriter(logging.Handler):
     """Writes records to a stream in a thread, several at a time, and drops records if too many wait.
 
+    A record with their number follows when there is room again.
+
     A thread that wakes up for each record takes the interpreter lock away from the requests.
 
     Args:
@@ -61,6 +63,7 @@ class LogWriter(logging.Handler):
         self._stream = stream
         self._capacity = capacity
         self._waiting: deque[logging.LogRecord] = deque()
+        self._dropped = 0
         self._has_records = threading.Event()
         self._urgent = threading.Event()
         self._ended = False
@@ -69,6 +72,7 @@ class LogWriter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if len(self._waiting) >= self._capacity:
+            self._dropped += 1
             return
         self._waiting.append(record)
         if record.levelno >= logging.WARNING:
@@ -89,6 +93,10 @@ class LogWriter(logging.Handler):
     def write_waiting(self) -> None:
         """Write the records that wait."""
         lines = [self.format(self._waiting.popleft()) for _ in range(len(self._waiting))]
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            members = {"msg": "log records were dropped", "fields": {"records": dropped}}
+            lines.append(self.format(logging.makeLogRecord({"name": LOGGER, "levelname": "WARNING", **members})))
         if lines:
             with suppress(OSError):  # a closed pipe: there is no other place to report it
                 self._stream.write("\n".join(lines) + "\n")
