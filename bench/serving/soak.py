@@ -28,7 +28,7 @@ MOST_HANDLES = 2.0
 MOST_MEMORY = 2.0
 """Most growth in percent per minute, from the middle third of the run to the last one."""
 
-CACHE = "64MiB"
+CACHE = "8MiB"
 """Memory for cached columns of each worker. Small, so that the cache is full after the warm-up."""
 
 UPKEEP_SECONDS = 15.0
