@@ -15,6 +15,8 @@ from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.cli.main import cli
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
 from omnigraph.importers import staged_types
 
 
@@ -229,6 +231,21 @@ def test_a_second_id_or_label_column_is_an_error(tmp_path: Path) -> None:
     for number, header in enumerate(("x:ID,y:ID,name", "x:ID,:LABEL,:LABEL", ":START_ID,:START_ID,:END_ID")):
         files = neo4j(tmp_path / f"{number}", people=f"{header}\n1,2,3\n")
         assert "the header has several columns with :" in refused(tmp_path, "neo4j", files)
+
+
+@pytest.mark.parametrize("error", [InputError("no memory is left"), KeyboardInterrupt(), RuntimeError("a bug")])
+def test_an_import_that_fails_or_is_interrupted_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def failing(*args: object, **options: object) -> None:
+        raise error
+
+    files = neo4j(tmp_path, people=":ID,name\n1,ann\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(Graph, "load", failing)
+        assert run("import", "neo4j", tmp_path / "graph", files).exit_code != 0
+    assert not (tmp_path / "graph").exists()
+    assert len(nodes(imported(tmp_path, "neo4j", files), "Person")) == 1
 
 
 # ---- Kuzu

@@ -15,7 +15,15 @@ import click
 from omnigraph.amounts import counted
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import begin_write, print_target
-from omnigraph.errors import BadRowsError, ConstraintError, InputError, KeyConflictError, NotFoundError
+from omnigraph.errors import (
+    BadRowsError,
+    ConstraintError,
+    InputError,
+    KeyConflictError,
+    NotFoundError,
+    OmnigraphError,
+    OutcomeUnknownError,
+)
 from omnigraph.storage.uri import GraphUri, Scheme
 
 if TYPE_CHECKING:
@@ -214,14 +222,21 @@ def _load(uri: str, place: Path, schema: str, as_json: bool) -> None:
 
 @contextmanager
 def _nothing_left(graph: Graph) -> Iterator[None]:
-    """Remove the new graph if the rows cannot be loaded, so that the import can be repeated."""
+    """Remove the new graph if the rows cannot be loaded, or Ctrl-C ends the load, so that the import can be repeated.
+
+    If the outcome of the load is unknown, the graph stays: it may have the rows.
+    """
     try:
         yield
-    except (BadRowsError, ConstraintError, KeyConflictError) as error:
-        error.hint = "to see and correct the rows, write them to files: add --files DIR"
+    except OutcomeUnknownError:
+        raise
+    except BaseException as error:
         uri = GraphUri.parse(graph.uri)
+        if isinstance(error, BadRowsError | ConstraintError | KeyConflictError):
+            error.hint = "to see and correct the rows, write them to files: add --files DIR"
         if uri.scheme is Scheme.LOCAL:
             shutil.rmtree(uri.path, ignore_errors=True)
-        else:
-            error.hint += f"; remove {graph.uri} before you import again"
+        elif isinstance(error, OmnigraphError):
+            rest = f"remove {graph.uri} before you import again"
+            error.hint = rest if error.hint is None else f"{error.hint}; {rest}"
         raise
