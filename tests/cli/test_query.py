@@ -61,6 +61,14 @@ def test_the_query_and_the_state_must_be_given_once(shell: Shell, people: str) -
     assert "(graph.omni); the graph is the first argument" in shell.fails("query", "people", "graph.omni", code=2)
 
 
+@pytest.mark.parametrize(
+    "lost", ["match { : Person } return { .name }", "match { :Person  .age > 3 } return { count(*) }"]
+)
+def test_a_text_whose_variables_the_shell_has_replaced_is_explained(shell: Shell, people: str, lost: str) -> None:
+    assert "in double quotes, the shell replaces $names" in shell.fails("query", people, "-e", lost)
+    assert "the shell" not in shell.fails("query", people, "-e", lost.replace(":", "$p:"))
+
+
 def test_a_query_may_be_given_without_its_head(shell: Shell, people: str) -> None:
     body = "// who\nmatch { $p: Person } return { count(*) as n } // all"
     assert printed(shell, "--uri", people, "-e", body) == ["1 row from branch main via given", "n", "-", "3"]

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,7 +25,6 @@ from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
 from omnigraph.cli.failures import JSON_ERRORS, WRITES, print_json_error, report, usage_body
-from omnigraph.cli.files import is_graph
 from omnigraph.cli.graph_list import graphs
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.history import blame, log
@@ -53,7 +53,7 @@ from omnigraph.cli.serve import serve
 from omnigraph.cli.shell import shell
 from omnigraph.cli.streams import open_closed_streams
 from omnigraph.cli.tag import tag
-from omnigraph.cli.target import takes_address, takes_graph_first
+from omnigraph.cli.target import is_graph_name, takes_address, takes_graph_first
 from omnigraph.cli.upkeep import status, upkeep
 from omnigraph.cli.verify import verify
 from omnigraph.commit.format_version import CURRENT
@@ -198,10 +198,10 @@ def _graph_as_option(group: click.Group, args: list[str]) -> list[str]:
         return args
     is_named = is_graph_name(args[places[0]])
     if arguments and arguments[0].name == "name" and not arguments[0].required:  # the name of a query
-        is_graph_first = is_named and len(places) <= slots + 1
+        is_graph_first = is_named
     else:
         needed = sum(one.nargs for one in arguments if one.required)
-        is_graph_first = len(places) == slots + 1 or (is_named and 0 < needed < len(places) <= slots)
+        is_graph_first = len(places) > slots or (is_named and 0 < needed < len(places))
     if is_graph_first:
         graph = args[places[0]]
         return [*args[: places[0]], "--uri", graph, *args[places[0] + 1 :]]
@@ -225,11 +225,6 @@ def _positional(command: click.Command, args: list[str], start: int) -> Iterator
             place += options.get(text, 0)
         place += 1
     yield from range(place + 1, len(args))
-
-
-def is_graph_name(text: str) -> bool:
-    """Whether a text is the address of a graph, and not the name of a query, a branch or a commit."""
-    return "://" in text or "/" in text or text.endswith(".omni") or is_graph(text)
 
 
 def _current_names(args: list[str]) -> list[str]:
@@ -295,12 +290,22 @@ _ARGUMENTS = "omnigraph.arguments"
 """Key in the context of the program: the options of the command line."""
 
 
+_OPTION_OF = {".gq": "--query", ".pg": "--schema"} | dict.fromkeys(
+    (".ndjson", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow"), "--data"
+)
+"""The option that takes a file, by the ending of its name."""
+
+
 def _extra_argument_error(error: click.UsageError) -> click.UsageError | None:
-    """The message for an extra argument that is probably the graph."""
+    """The message for an extra argument that is probably the graph, or a file that needs an option."""
     if error.ctx is None or not error.message.startswith("Got unexpected extra argument"):
         return None
     command = error.ctx.command
-    if takes_address(command, "uri") or not takes_graph_first(command):
+    extra = error.message.rpartition("(")[2].removesuffix(")")
+    option = next((_OPTION_OF[Path(word).suffix] for word in extra.split() if Path(word).suffix in _OPTION_OF), None)
+    if option is not None and any(option in param.opts for param in command.params):
+        return click.UsageError(f"{error.message}; give a file with {option}", error.ctx)
+    if takes_address(command, "uri") or not takes_graph_first(command) or error.ctx.params.get("uri_option"):
         return None
     return click.UsageError(f"{error.message}; the graph is the first argument", error.ctx)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -156,6 +157,8 @@ def errors_in(path: Path | None) -> Iterator[None]:
         if error.source is not None and error.source.name is None:
             if path is None:
                 without_head(error, _GIVEN)
+                if error.hint is None and _lost_variables(error.source.text):
+                    error.hint = "in double quotes, the shell replaces $names: write -e '…' with single quotes"
             error.source = replace(error.source, name="-e" if path is None else str(path))
         raise
     except ParameterError as error:
@@ -168,6 +171,14 @@ def errors_in(path: Path | None) -> Iterator[None]:
             error.args = (error.message,)
         without_name(error, _GIVEN, "-e")
         raise
+
+
+_NAMELESS = re.compile(r"(^|[\s{(,])(:\s*\(?[A-Za-z]|\.[A-Za-z_*])")
+
+
+def _lost_variables(text: str) -> bool:
+    """Whether a query has no variables where it needs them, as in `match { : Person } return { .name }`."""
+    return "$" not in text and _NAMELESS.search(text) is not None
 
 
 def parameters(text: str | None, path: Path | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from omnigraph.cli.files import is_graph
 from omnigraph.cli.operator_config import Binding, OperatorConfig, is_address, read_config, without_password
 from omnigraph.cli.project import NAME, find_project
 from omnigraph.dataclass import dataclass
@@ -243,8 +244,16 @@ def _command() -> str:
 
 
 def _no_graph() -> str:
-    """The message for a command that names no graph, or the name of a graph that does not exist."""
+    """The message for a command that names no graph, or the name of a graph that does not exist.
+
+    Raises:
+        MissingParameter: the first argument is a graph, so the last required one is missing.
+    """
     context = click.get_current_context()
+    required = [one for one in context.command.params if isinstance(one, click.Argument) and one.required]
+    given = context.params.get(required[0].name or "") if required else None
+    if isinstance(given, str) and is_graph_name(given):
+        raise click.MissingParameter(ctx=context, param=required[-1])
     first = "as the first argument, or " if takes_graph_first(context.command) else ""
     # An argument that is not the path of a graph is the name of a query. It may be a misspelt path.
     name = context.params.get("name") if _may_be_query_name(context.command) else None
@@ -254,6 +263,11 @@ def _no_graph() -> str:
 
 def _may_be_query_name(command: click.Command) -> bool:
     return any(param.name == "name" and not param.required for param in command.params)
+
+
+def is_graph_name(text: str) -> bool:
+    """Whether a text is the address of a graph, and not the name of a query, a branch or a commit."""
+    return "://" in text or "/" in text or text.endswith(".omni") or is_graph(text)
 
 
 def takes_address(command: click.Command, parameter: str) -> bool:
