@@ -171,6 +171,28 @@ def test_a_reference_with_unknown_values_stays_a_property(tmp_path: Path) -> Non
     loaded(tmp_path, found, source)
 
 
+def test_a_key_of_one_kind_of_thing_is_a_reference_in_another_table(tmp_path: Path) -> None:
+    source = written(
+        tmp_path / "in",
+        products_csv="sku,title\nS-1,ball\nS-2,book\n",
+        orders_csv="order_id,sku\n10,S-1\n11,S-2\n12,S-1\n",
+    )
+    found = infer(source)
+    assert found.edges == ("OrderProduct",)
+    with loaded(tmp_path, found, source) as graph:
+        counted = graph.query("query q() { match { $o orderProduct $p } return { $p.sku as sku, count(*) as n } }")
+        assert counted.to_pylist() == [{"sku": "S-1", "n": 2}, {"sku": "S-2", "n": 1}]
+
+
+def test_headers_of_several_words_become_names_in_lower_case(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", people_csv="Customer ID,Full Name,E-Mail,CreatorPersonId\n1,ann,a@b,x\n")
+    found = infer(source)
+    assert set(properties(found, "Person")) == {"customer_id", "full_name", "e_mail", "creatorPersonId"}
+    assert "// from people.csv, 1 row\n" in found.schema
+    assert "the 1 value is unique" in found.schema
+    loaded(tmp_path, found, source).close()
+
+
 def test_small_numbers_are_no_references_by_chance(tmp_path: Path) -> None:
     rows = "".join(f"{i},p{i},{i % 3 + 1}\n" for i in range(1, 20))
     source = written(tmp_path / "in", products_csv=f"product_id,name,category_id\n{rows}")

@@ -75,9 +75,11 @@ def property_name(column: str, taken: Collection[str], reserved: Collection[str]
 
     >>> property_name("full name", []), property_name("ID", ["id"]), property_name("Age", []), property_name("2nd", [])
     ('full_name', 'id_2', 'age', '_2nd')
+    >>> property_name("Customer ID", []), property_name("E-Mail", []), property_name("CreatorPersonId", [])
+    ('customer_id', 'e_mail', 'creatorPersonId')
     """
     name = re.sub(r"[^A-Za-z0-9_]+", "_", _latin(column)).strip("_") or "column"
-    name = name.lower() if name.isupper() else name[0].lower() + name[1:]
+    name = "_".join(part.lower() if part.isupper() else part[:1].lower() + part[1:] for part in name.split("_"))
     if not re.match(r"[a-z_]", name):
         name = f"_{name}"
     if name in reserved or name in _RESERVED:

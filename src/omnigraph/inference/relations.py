@@ -16,6 +16,9 @@ from omnigraph.lang.types import Scalar
 _KEY_TYPES = (Scalar.STRING, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE)
 _ID_WORDS = ("id", "ids", "key", "uuid", "guid", "uid", "no", "nr", "number", "code", "ref", "pk")
 _KEY_NAMES = ("code", "key", "uuid", "guid", "uid", "sku", "isbn", "iso", "slug", "symbol", "name", "title", "email")
+_ONE_KIND = ("sku", "isbn")
+"""Names of keys that identify things of one kind, so a column of the same name in another table refers to them."""
+
 _HIERARCHY = ("parent", "manager", "reports", "boss", "supervisor", "previous", "next", "predecessor", "successor")
 """Words in the names of columns that refer to rows of the same table."""
 
@@ -88,13 +91,17 @@ def key_of(table: TableProfile) -> Key | None:
     best = ranked[0]
     rank = _key_rank(best.name, words)
     if rank < _UNNAMED and not (rank == _BY_NAME and table.columns[0] in unique and _has_codes(table.columns[0])):
-        return Key((best,), f"the {table.rows:,} values are unique, and the name is that of a key", True, rank <= 1)
+        return Key((best,), f"{_unique(table)}, and the name is that of a key", True, rank <= 1)
     first = table.columns[0]
     if first is not best and first in unique:
         best = first
     if first is best:
         return Key((best,), f"the {table.rows:,} values of the first column are unique", False)
     return None
+
+
+def _unique(table: TableProfile) -> str:
+    return "the 1 value is unique" if table.rows == 1 else f"the {table.rows:,} values are unique"
 
 
 def pair_key_of(table: TableProfile) -> Key | None:
@@ -285,7 +292,7 @@ def _name_rank(table: TableProfile, column: ColumnProfile, target: TableProfile,
     """How well the name of a column matches the key of a table: 0 is best; None if it does not match."""
     words, member = tokens(column.name), tokens(key.columns[0].name)
     bare = [word for word in words if not word.isdigit()]
-    general = len(member) == 1 and member[0] in (*_ID_WORDS, *_KEY_NAMES)
+    general = len(member) == 1 and member[0] in (*_ID_WORDS, *_KEY_NAMES) and member[0] not in _ONE_KIND
     if not target.named or not table.named:
         return _BY_VALUE if _group(column.kind(table.nulls).scalar) == Scalar.STRING.value else None
     for own in _own_names(target):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from omnigraph.amounts import counted
 from omnigraph.inference.draft import Draft, EdgeDraft, End, NodeDraft, PropertyDraft
 from omnigraph.inference.table_profile import TableProfile
 from omnigraph.lang.types import Scalar
@@ -39,7 +40,7 @@ def _edge(edge: EdgeDraft) -> str:
 
 
 def _origin(table: TableProfile, derived: bool) -> str:
-    return f"from {table.name}" + ("" if derived else f", {table.rows:,} rows")
+    return f"from {table.name}" + ("" if derived else f", {counted(table.rows, 'row', mark=',')}")
 
 
 def _declared(prop: PropertyDraft, suffix: str = "") -> str:
