@@ -25,6 +25,7 @@ from omnigraph.errors import InputError, cut, shown
 from omnigraph.lang.arrow import arrow_type, readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar
+from omnigraph.read.export.json_text import one_text
 from omnigraph.read.export.ordered import MEMORY_BYTES
 from omnigraph.storage.blobs import CELL
 from omnigraph.storage.lru_cache import LruCache
@@ -308,10 +309,15 @@ class TypeDiff:
 
     def json_changes(self, limit: int | None = None) -> Iterator[str]:
         """The changes as JSON texts, sorted by id; at most `limit` of them."""
+        for texts in self._json_texts(limit):
+            yield from texts.to_pylist()
+
+    def _json_texts(self, limit: int | None = None) -> Iterator[pa.Array]:
+        """The changes as `json_changes` returns them, in arrays of several."""
         count = 0
         for found in self.rows(content=True):
             part = found if limit is None else found.filter(np.arange(len(found)) < limit - count)
-            yield from net_changes(part).to_pylist()
+            yield net_changes(part)
             count += len(part)
             if limit is not None and count >= limit:
                 return
@@ -479,9 +485,10 @@ class Diff:
         written = 0
         for one in self:
             if limit is None or written < limit:
-                for text in one.json_changes(None if limit is None else limit - written):
-                    written += 1
-                    yield (b",\n" if written > 1 else b"\n") + text.encode()
+                for texts in one._json_texts(None if limit is None else limit - written):
+                    if len(texts):
+                        yield (b",\n" if written else b"\n") + one_text(texts, ",\n")
+                        written += len(texts)
         stat = self.stat()
         truncated = orjson.dumps(stat.total.total > written)
         yield b'],"stats":' + orjson.dumps(stat.to_json()) + b',"truncated":' + truncated + b"}"

@@ -24,7 +24,7 @@ from omnigraph.dataclass import dataclass
 from omnigraph.errors import InputError
 from omnigraph.errors.source import one_line, printable
 from omnigraph.read.export.json_text import TEXT
-from omnigraph.read.result.encoding import plain
+from omnigraph.read.result.encoding import json_parts, plain
 from omnigraph.read.result.result import Result
 from omnigraph.read.result.text_table import is_number, table_lines
 
@@ -281,12 +281,12 @@ def _markdown_line(cells: Iterable[str]) -> str:
 def jsonl(result: Result) -> Iterator[str]:
     """One line of metadata, then one line of JSON per row."""
     yield orjson.dumps({"kind": "metadata"} | result.metadata()).decode()
-    yield from result.json_rows()
+    yield from ndjson(result)
 
 
 def ndjson(result: Result) -> Iterator[str]:
     """One line of JSON per row."""
-    return result.json_rows()
+    return (part.decode() for part in json_parts(result.batches(), "\n"))
 
 
 def json(result: Result) -> Iterator[str]:

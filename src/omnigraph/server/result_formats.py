@@ -7,10 +7,8 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from omnigraph.read.export.json_text import TEXT
-from omnigraph.read.result.encoding import objects
+from omnigraph.read.result.encoding import json_parts
 from omnigraph.read.result.result import Result
 
 JSON, NDJSON, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
@@ -44,12 +42,12 @@ def json_result(result: Result, *, frozen: bool = False) -> bytes | Iterator[byt
     if result.row_count <= _FEW_ROWS and all(kind in _PLAIN for kind in result.to_arrow().schema.types):
         # The same text as below, without a dozen calls of Arrow, which take longer than so few rows.
         return b"".join([head, b',"rows":', orjson.dumps(result.to_arrow().to_pylist()), b"}"])
-    return b"".join([head, b',"rows":[', b",".join(_texts(result, ",")), b"]}"])
+    return b"".join([head, b',"rows":[', b",".join(json_parts(result.batches(), ",")), b"]}"])
 
 
 def _json_parts(head: bytes, result: Result) -> Iterator[bytes]:
     yield head + b',"rows":['
-    for number, text in enumerate(_texts(result, ",")):
+    for number, text in enumerate(json_parts(result.batches(_TEXT_ROWS), ",")):
         if number:
             yield b","
         yield text
@@ -60,16 +58,8 @@ def ndjson_result(result: Result) -> Iterator[bytes]:
     """One line of metadata, then one line per row."""
     members = {"kind": "metadata"} | result.metadata() | {"columns": result.columns}
     yield orjson.dumps(members | {"graph_commit_id": result.graph_commit_id}) + b"\n"
-    for text in _texts(result, "\n"):
+    for text in json_parts(result.batches(_TEXT_ROWS), "\n"):
         yield text + b"\n"
-
-
-def _texts(result: Result, separator: str) -> Iterator[bytes]:
-    """The rows of each batch as JSON objects, joined by a separator."""
-    for batch in result.batches(_TEXT_ROWS):
-        if batch.num_rows:
-            rows = pa.LargeListArray.from_arrays(pa.array([0, batch.num_rows], pa.int64()), objects(batch))
-            yield pc.binary_join(rows, pa.scalar(separator, TEXT))[0].as_py().encode()
 
 
 def arrow_result(result: Result) -> Iterator[bytes]:

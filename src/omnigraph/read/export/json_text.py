@@ -33,6 +33,16 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     )
 
 
+def one_text(texts: pa.Array, separator: str) -> bytes:
+    """All texts in UTF-8, with a separator between them.
+
+    >>> one_text(pa.array(["a", "b"], TEXT), ", ")
+    b'a, b'
+    """
+    whole = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], pa.int64()), texts)
+    return bytes(pc.binary_join(whole, pa.scalar(separator, TEXT))[0].as_buffer())
+
+
 def literal(text: str) -> str:
     """A text as a JSON string, with quotes."""
     return orjson.dumps(text).decode()

@@ -6,13 +6,15 @@ the strings `NaN`, `Infinity` and `-Infinity`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.evaluate.bind import JS_SAFE
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.read.export.json_text import NULL, TEXT, joined, json_text, literal, quoted
+from omnigraph.read.export.json_text import NULL, TEXT, joined, json_text, literal, one_text, quoted
 
 _FLOATS = {pa.float32(): ValueType(Scalar.F32), pa.float64(): ValueType(Scalar.F64)}
 
@@ -71,6 +73,13 @@ def _lists(column: pa.Array, js_safe: bool) -> pa.Array:
     lists = pa.LargeListArray.from_arrays(ends, items)
     text = joined("[", pc.binary_join(lists, pa.scalar(",", TEXT)), "]")
     return pc.if_else(column.is_valid(), text, pa.scalar(None, TEXT))
+
+
+def json_parts(batches: Iterable[pa.RecordBatch], separator: str, *, js_safe: bool = False) -> Iterator[bytes]:
+    """The rows of each batch as JSON objects in UTF-8, with a separator between them, but not between two batches."""
+    for batch in batches:
+        if batch.num_rows:
+            yield one_text(objects(batch, js_safe=js_safe), separator)
 
 
 def objects(batch: pa.RecordBatch, *, js_safe: bool = False) -> pa.Array:

@@ -178,8 +178,7 @@ class Result:
         from omnigraph.read.result.encoding import objects
 
         for batch in self.batches():
-            for row in objects(batch, js_safe=js_safe):
-                yield row.as_py()
+            yield from objects(batch, js_safe=js_safe).to_pylist()
 
     def to_json(self, *, js_safe: bool = False, pretty: bool = False) -> str:
         """The result as one JSON object, with the branch or commit that was read, the columns and the rows.
@@ -191,9 +190,12 @@ class Result:
             js_safe: write integers beyond ±(2^53 - 1) as strings, since JavaScript would round them.
             pretty: indent the output.
         """
+        from omnigraph.read.result.encoding import json_parts
+
         head = orjson.dumps(self.metadata() | {"columns": self.columns}).decode()
         tail = orjson.dumps({"graph_commit_id": self.graph_commit_id}).decode()
-        text = f'{head[:-1]},"rows":[{",".join(self.json_rows(js_safe=js_safe))}],{tail[1:]}'
+        rows = b",".join(json_parts(self.batches(), ",", js_safe=js_safe)).decode()
+        text = f'{head[:-1]},"rows":[{rows}],{tail[1:]}'
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode() if pretty else text
 
     def metadata(self) -> dict[str, Any]:
