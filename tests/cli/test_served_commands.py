@@ -199,7 +199,16 @@ def test_a_wrong_token_is_refused_and_not_shown(remote: Shell, monkeypatch: pyte
         assert "invalid bearer token" in said
         assert "wr0ng" not in said
     monkeypatch.delenv("OMNIGRAPH_TOKEN_HARBOUR")
-    assert "missing bearer token" in remote.fails("branch", "list", "--profile", "web")
+    said = remote.fails("branch", "list", "--profile", "web")
+    assert "missing bearer token" in said
+    assert "omnigraph login NAME" in said
+    assert "header" not in said
+
+
+def test_an_address_with_tls_of_a_server_without_it_is_explained(remote: Shell, site: Site) -> None:
+    said = remote.fails("branch", "list", "--server", site.address.replace("http:", "https:"), "--graph", "people")
+    assert "the server cannot be reached: it does not speak TLS" in said
+    assert "write http:// in the address" in said
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def report(error: BaseException, *, wrote: bool = False, as_json: bool = False) 
             _print(error.render())
         code, body = INTERRUPTED, {"error": "stopped", "kind": "interrupted"}
     elif isinstance(error, OmnigraphError):
-        if isinstance(error, UnauthorizedError) and error.hint is None:
-            error.hint = _LOG_IN
+        if isinstance(error, UnauthorizedError):
+            error.hint = _LOG_IN  # that of the server names the header of HTTP
         _print(error.render())
         code, body = report_for(error).exit_code, error_body(error) | _location(error)
     elif isinstance(error, OSError):

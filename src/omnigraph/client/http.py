@@ -365,4 +365,7 @@ def _translated(message: Message, cancel: Cancellation, progress: _Progress) -> 
         if late:
             raise RequestTimeoutError("the server did not answer in time", hint="give a longer timeout") from error
         what = "the connection broke" if progress.sent else "the server cannot be reached"
-        raise NetworkError(f"{what}: {reason}", hint="check that the server runs, then try again") from error
+        hint = "check that the server runs, then try again"
+        if "WRONG_VERSION_NUMBER" in reason:  # what OpenSSL reports for an answer without TLS
+            reason, hint = "it does not speak TLS", "write http:// in the address, or check the port"
+        raise NetworkError(f"{what}: {reason}", hint=hint) from error
