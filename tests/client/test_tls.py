@@ -69,7 +69,7 @@ def address(certificate: Path) -> Iterator[str]:
                     connection.recv(65_536)
                     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(ANSWER)}\r\nConnection: close\r\n\r\n"
                     connection.sendall(head.encode() + ANSWER)
-            except ssl.SSLError:
+            except OSError:
                 continue  # the client does not trust the certificate
 
     thread = threading.Thread(target=serve)
