@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.cli.careless import outcome, prepare
-from tests.patience import PATIENCE, until
+from tests.patience import PATIENCE
 
 from omnigraph.cli.main import cli
 
@@ -123,28 +123,26 @@ def test_a_port_in_use_and_a_wrong_address_are_reported(place: Path) -> None:
         code, shown = outcome(["serve", "--store", "g", "--unauthenticated", "--bind", address], place)
     assert code == 1
     assert address in shown or "not installed" in shown, shown
-    code, shown = outcome(["query", "--server", f"http://{address}", "-e", ALL], place)  # nobody listens there now
+    with socket.socket() as silent:  # nobody listens there, and nobody else gets the port
+        silent.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        code, shown = outcome(["query", "--server", server, "-e", ALL], place)
     assert code == 1
     assert shown.endswith("Connection refused") or "not installed" in shown, shown
-
-
-def _listens(host: str, port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex((host, port)) == 0
 
 
 @pytest.mark.slow
 def test_a_wrong_token_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("uvicorn")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    program = [sys.executable, "-m", "omnigraph.cli.main", "serve", "--store", "g", "--bind", address]
+    program = [sys.executable, "-m", "omnigraph.cli.main", "serve", "--store", "g", "--bind", "127.0.0.1:0"]
     settings = {**os.environ, "OMNIGRAPH_SERVER_BEARER_TOKEN": "right"}
-    with subprocess.Popen(program, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        program, env=settings, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         try:
-            host, _, port = address.partition(":")
-            until(lambda: _listens(host, int(port)))
+            assert server.stdout is not None
+            address = server.stdout.readline().strip().partition("=")[2]
+            assert address
             monkeypatch.setenv("OMNIGRAPH_BEARER_TOKEN", "wrong")
             code, shown = outcome(["query", "--server", f"http://{address}", "-e", ALL], place)
             assert (code, "token" in shown) == (1, True), shown

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 from omnigraph.cli import query as queries
 from omnigraph.settings import DEBUG
@@ -282,21 +282,31 @@ def test_an_interrupt_while_the_commands_are_imported_stops_without_a_traceback(
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
 
 
+def commands_below(process: int) -> bytes:
+    """The commands of the processes that a process has started, and of those that these have started."""
+    found = b""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            for child in children.read_text().split():
+                found += Path(f"/proc/{child}/cmdline").read_bytes() + commands_below(int(child))
+    return found
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: Path) -> None:
     rows = "".join(f'{{"type": "Person", "data": {{"name": "p{i}"}}}}\n' for i in range(200_000))
     path = shell.write("many.ndjson", rows)
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "omnigraph.cli.main", "load", graph, "--data", path, "--mode", "merge"]
-    for seconds in (3, 12):
+    command = [sys.executable, "-m", "omnigraph", "load", graph, "--data", path, "--mode", "merge"]
+    for sign in (b"java", b"pyspark.daemon"):  # Spark is starting; tasks are running
         process = subprocess.Popen(
             [*command, "--engine", "spark", "--master", "local[2,4]", "--quiet"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        time.sleep(seconds)
+        until(lambda process=process, sign=sign: sign in commands_below(process.pid) or process.poll() is not None)  # type: ignore[misc]
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
         if process.returncode == 0:
