@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -32,6 +33,7 @@ def interrupted(step: Callable[[], None], place: int) -> bool:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # the finalizers of other objects are no places of the step
     sys.settrace(trace)
     try:
         step()
@@ -39,6 +41,7 @@ def interrupted(step: Callable[[], None], place: int) -> bool:
         return True
     finally:
         sys.settrace(before)
+        gc.enable()
     return False
 
 

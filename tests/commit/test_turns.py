@@ -64,7 +64,7 @@ def test_a_write_waits_for_its_turn_only_until_its_timeout(graph: Graph) -> None
 def test_writers_of_other_branches_do_not_wait(graph: Graph) -> None:
     graph.branches.create("other")
     with turn_taken(graph):
-        graph.mutate(ADD, {"name": "p"}, branch="other", timeout=5)
+        graph.mutate(ADD, {"name": "p"}, branch="other", timeout=60)
     assert names(graph) == []
 
 
@@ -77,11 +77,11 @@ def test_a_write_inside_the_preparation_of_another_does_not_wait_for_itself(
     def staged_later(self: attempts._Write, view: object) -> object:
         if not inner:
             inner.append(None)
-            inner.append(graph.mutate(ADD, {"name": "inner"}, timeout=5))
+            inner.append(graph.mutate(ADD, {"name": "inner"}, timeout=60))
         return staged(self, view)  # type: ignore[arg-type]
 
     monkeypatch.setattr(attempts._Write, "_staged", staged_later)
-    graph.mutate(ADD, {"name": "outer"}, timeout=5)
+    graph.mutate(ADD, {"name": "outer"}, timeout=60)
     assert names(graph) == ["inner", "outer"]
 
 
@@ -108,7 +108,7 @@ identity = graph.session.store.objects.uri.identity
 lock = branch_lock(identity, "main")
 held_here = lock.turn()
 assert held_here.take(0)
-waiting = Waiting(graph.session.store, WriteRequest(), lambda view: [], time.monotonic() + 10, alone=True)
+waiting = Waiting(graph.session.store, WriteRequest(), lambda view: [], time.monotonic() + 600, alone=True)
 child = os.fork()
 if child == 0:
     # A write would need Lance, which does not survive a fork beside running threads: the child may crash.
@@ -161,7 +161,7 @@ def test_an_interrupt_does_not_keep_the_turn(
     monkeypatch.setattr(WriterQueue, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         graph.mutate(ADD, {"name": "one"})
-    graph.mutate(ADD, {"name": "two"}, timeout=5)
+    graph.mutate(ADD, {"name": "two"}, timeout=60)
     written = together(graph, [partial(graph.mutate, ADD, {"name": f"p{number}"}) for number in range(3)])
     assert not any(isinstance(one, Exception) for one in written)
     assert set(names(graph)) >= {"p0", "p1", "p2", "two"}

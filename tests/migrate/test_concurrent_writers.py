@@ -170,7 +170,7 @@ def test_other_writers_go_on_while_rows_are_checked_and_columns_are_written(
         calls.append(view.head.id)
         if len(calls) == 1:
             with open(place) as other:
-                other.mutate(f"query add() {{ {text} }}", timeout=1)
+                other.mutate(f"query add() {{ {text} }}", timeout=60)
         return done
 
     monkeypatch.setattr(PrepareMigration, "__call__", counted)
@@ -193,7 +193,7 @@ def test_a_row_that_does_not_fit_and_comes_during_the_check_is_found(
         done = prepare(self, view)
         monkeypatch.setattr(PrepareMigration, "__call__", prepare)
         with open(place) as other:
-            other.mutate('query add() { insert Plant { code: "new", state: "seed", height: 900 } }', timeout=1)
+            other.mutate('query add() { insert Plant { code: "new", state: "seed", height: 900 } }', timeout=60)
         return done
 
     monkeypatch.setattr(PrepareMigration, "__call__", late)

@@ -6,12 +6,12 @@ import platform
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.patience import until
 from tests.read.storage_requests import follows
 from tests.thresholds import Thresholds
 
@@ -111,10 +111,7 @@ def test_a_cancelled_query_stops_all_threads(
             graph.query(text, cancel=cancel)
         timer.join()
     left = [t for t in threading.enumerate() if t.name.startswith("omnigraph-read")]
-    deadline = time.monotonic() + 5
-    while any(t.is_alive() for t in left) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(t.is_alive() for t in left)
+    until(lambda: not any(t.is_alive() for t in left))
 
 
 def test_memory_of_all_parts_is_released() -> None:

@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE
 from tests.thresholds import Thresholds
 
 from omnigraph.lang.query import ir
@@ -120,7 +121,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_forked_process_works_without_the_threads_of_its_parent() -> None:
     """Worker threads stay in the parent. It runs in a new process, since a large one cannot always be forked."""
-    ended = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", _FORKS], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert ended.returncode == 0, ended.stderr
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 import omnigraph
 from omnigraph.engine.row_scope import RowRules, Rows
@@ -220,7 +221,7 @@ def test_concurrent_writers_of_two_scopes_lose_nothing(whole: Graph) -> None:
         graph.mutate(
             "query q($k: String, $o: String) { insert Person { key: $k, owner: $o } }",
             {"k": f"{owner}{number}", "o": owner},
-            timeout=120,
+            timeout=PATIENCE,
         )
 
     with ThreadPoolExecutor(4) as threads:
