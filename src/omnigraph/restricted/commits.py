@@ -75,10 +75,15 @@ def known_commit(commit: Commit, knows: Callable[[str], bool]) -> Commit:
 
 
 class RestrictedLedger:
-    """A version of the manifest whose commits are decoded as an actor sees them."""
+    """A version of the manifest whose commits are decoded as an actor sees them.
 
-    def __init__(self, base: LedgerVersion) -> None:
-        self._base = base
+    Args:
+        stored: the state that it is the version of, with all that its commits record.
+    """
+
+    def __init__(self, stored: Manifest) -> None:
+        self.stored = stored
+        self._base = stored.ledger
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._base, name)
@@ -92,10 +97,13 @@ class RestrictedLedger:
 
 
 def stored_commits(view: Manifest) -> Manifest:
-    """A restricted state whose commits are decoded as they are stored."""
-    return replace(view, ledger=view.ledger._base) if isinstance(view.ledger, RestrictedLedger) else view
+    """A restricted state whose commits are as they are stored: the recent ones, and those that are decoded later."""
+    if not isinstance(view.ledger, RestrictedLedger):
+        return view
+    stored = view.ledger.stored
+    return replace(view, ledger=stored.ledger, recent=stored.recent)
 
 
-def restricted_ledger(base: LedgerVersion) -> LedgerVersion:
-    """The ledger with the type of the stored one."""
-    return cast(LedgerVersion, RestrictedLedger(base))
+def restricted_ledger(stored: Manifest) -> LedgerVersion:
+    """The ledger of a stored state as an actor sees it, with the type of the stored one."""
+    return cast(LedgerVersion, RestrictedLedger(stored))

@@ -95,7 +95,7 @@ class RestrictedStore:
         made = replace(
             view,
             schema_hash=schema.hash,
-            ledger=restricted_ledger(view.ledger),
+            ledger=restricted_ledger(view),
             head=visible_commit(view.head),
             recent=tuple(map(visible_commit, view.recent)),
             tables=_Pins(self._tables, accepted, schema.scope, view),
