@@ -85,6 +85,27 @@ def test_a_merge_can_delete_its_source(graph: Graph) -> None:
     assert (receipt.outcome, receipt.branch_deleted) == ("already_up_to_date", True)
 
 
+def test_a_repeated_merge_deletes_the_source_that_the_first_request_left(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request was interrupted between its commit and the deletion."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("omnigraph.engine.merge.remove_branch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            graph.merge("side", delete_branch=True, idempotency_key="merge 1")
+    assert "side" in graph.branches
+    for _ in range(2):
+        assert graph.merge("side", delete_branch=True, idempotency_key="merge 1").branch_deleted is True
+        assert "side" not in graph.branches
+    graph.branches.create("side")
+    assert graph.merge("side", delete_branch=True, idempotency_key="merge 1").branch_deleted is False
+    assert "side" in graph.branches, "another branch of the same name was deleted"
+
+
 def test_a_failed_deletion_of_the_source_does_not_undo_the_merge(graph: Graph) -> None:
     graph.branches.create("child", source="side")
     receipt = graph.merge("side", delete_branch=True)

@@ -70,6 +70,9 @@ class LoadRows(Protocol):
     def digest(self, view: Manifest) -> str:
         """A digest of the input, computed without building rows.
 
+        Args:
+            view: a state with the schema of the load. It may be older than the newest one.
+
         Raises:
             BadRowsError: records cannot be read.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from omnigraph.commit.manifest import Commit
+from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.turns import write
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, WriteRequest
@@ -14,7 +14,13 @@ from omnigraph.engine.preconditions import unchanged
 from omnigraph.engine.prepare import PrepareChecked
 from omnigraph.engine.requests import CommitFields, WriteFields
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError, OmnigraphError, ReadSetChangedError, WriteTimeoutError
+from omnigraph.errors import (
+    InputError,
+    OmnigraphError,
+    ReadSetChangedError,
+    VersionReclaimedError,
+    WriteTimeoutError,
+)
 
 
 def write_request(session: Session, branch: str, kind: WriterKind, request: CommitFields) -> WriteRequest:
@@ -100,6 +106,20 @@ def write_tables(session: Session, request: WriteRequest, prepare: Prepare) -> C
     if request.schema is not None and request.branch == session.default_branch:
         session.schema = session.schemas.version_of(session.store.capture(session.default_branch))
     return commit
+
+
+def state_of(session: Session, earlier: Commit, view: Manifest) -> Manifest:
+    """The state of an earlier commit, to compare a repeated request with it: its schema may have changed since.
+
+    Args:
+        session: the session.
+        earlier: the commit that has the idempotency key of the request.
+        view: the newest state, which is returned if cleanup has removed that of the commit.
+    """
+    try:
+        return session.store.manifest_of(earlier)
+    except VersionReclaimedError:
+        return view
 
 
 def without_table(error: ReadSetChangedError | WriteTimeoutError) -> OmnigraphError:

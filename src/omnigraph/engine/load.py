@@ -22,7 +22,7 @@ from omnigraph.engine.backends import (
     backend_of,
 )
 from omnigraph.engine.branches import hiding_names
-from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.commit import state_of, write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine, input_bytes
 from omnigraph.engine.engines import Engine, parse_engine
 from omnigraph.engine.prepare import PrepareLoad
@@ -134,7 +134,8 @@ class _Run:
         if not missing:
             earlier = find_idempotent(self.session.stored(view), request.idempotency_key, self.session.actor)
             if earlier is not None:
-                return earlier_receipt(self.branch, self.mode, lambda: rows.digest(view), earlier)
+                state = partial(state_of, self.session, earlier, view)
+                return earlier_receipt(self.branch, self.mode, lambda: rows.digest(state()), earlier)
         if write.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(self.branch, str(write.expect_head), view.head.id)
         base, created, begun = view, None, view

@@ -104,7 +104,8 @@ class LocalRows:
     def end_attempt(self) -> None: ...
 
     def digest(self, view: Manifest) -> str:
-        accepted, problems = self._session.schemas.of(view), Problems()
+        session, problems = self._session, Problems()
+        accepted = session.schemas.at(Snapshot(session.store, view))
         digest = RowsDigest(accepted, problems)
         for raw in self._open(accepted)(problems):
             for piece in chunks_of(raw):

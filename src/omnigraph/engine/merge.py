@@ -103,7 +103,8 @@ def _merge(
     if digest is not None and not request.preview:
         earlier = find_idempotent(store.capture(request.into), request.idempotency_key, session.actor)
         if earlier is not None:
-            return earlier_receipt(request.into, digest, earlier, kind)
+            repeated = earlier_receipt(request.into, digest, earlier, kind)
+            return _delete_source_again(session, repeated) if request.delete_branch else repeated
     source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
     request = replace(request, expect_source=session.expected_head(request.expect_source))
     if request.expect_source not in (None, source.head.id):
@@ -145,6 +146,14 @@ def _digest(request: MergeRequest, choices: Choices, level: MergeLevel | None) -
     if level is not None:
         parts.append(level)
     return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _delete_source_again(session: Session, receipt: MergeReceipt) -> MergeReceipt:
+    """Delete the source of an earlier merge, unless that is done: the first request may have been interrupted."""
+    incarnation = session.store.branch_identifier(receipt.source)
+    return (
+        replace(receipt, branch_deleted=True) if incarnation is None else _delete_source(session, receipt, incarnation)
+    )
 
 
 def _delete_source(session: Session, receipt: MergeReceipt, incarnation: str) -> MergeReceipt:

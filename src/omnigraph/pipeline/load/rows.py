@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Manifest, Models, with_models
+from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.table_writes import AppendFragments, Change, ChangeFragments, OverwriteFragments, TableWrite
 from omnigraph.dataclass import dataclass
@@ -106,7 +107,7 @@ class SparkRows:
 
     def _begin_reading(self, view: Manifest) -> AcceptedSchema:
         """Split the input in the first attempt. Later attempts use the same parts."""
-        accepted = self.session.schemas.of(view)
+        accepted = self.session.schemas.at(Snapshot(self.session.store, view))
         if self.splits is None:
             assert self.request.mapping is None or isinstance(self.request.mapping, TableMapping)
             with self.spark.job("planning the load"):
