@@ -55,10 +55,14 @@ from omnigraph.worker_pool import WorkerPool
 def fail():
     raise ValueError("wrong")
 
+kept = WorkerPool(2)
+kept.submit(fail).exception()  # its thread closes it when the main thread ends
+
 def last():
     threading.main_thread().join()
-    with WorkerPool(2) as pool:
-        print(list(pool.map(str, range(3))), repr(pool.submit(fail).exception()))
+    for pool in (kept, WorkerPool(2)):
+        with pool:
+            print(list(pool.map(str, range(3))), repr(pool.submit(fail).exception()))
     try:
         pool.submit(print)
     except RuntimeError as error:
@@ -70,7 +74,8 @@ threading.Thread(target=last).start()
 
 def test_a_pool_works_in_the_calling_thread_after_the_main_thread_has_ended() -> None:
     done = subprocess.run([sys.executable, "-c", _POOL], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.stdout.splitlines()[0] == "['0', '1', '2'] ValueError('wrong')"
+    assert done.stdout.splitlines()[:2] == ["['0', '1', '2'] ValueError('wrong')"] * 2
+    assert "shutdown" in done.stdout.splitlines()[2]
     assert done.stderr == ""
 
 

@@ -9,8 +9,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ENDING = "interpreter shutdown"
-"""Part of the error of a pool of Python after the main thread has ended."""
+_ENDING = "shutdown"
+"""Part of the error of a pool that its owner, or Python after the main thread has ended, has closed."""
 
 
 class WorkerPool(ThreadPoolExecutor):
@@ -20,12 +20,19 @@ class WorkerPool(ThreadPoolExecutor):
     functions of `atexit`. Their reads and writes must not fail.
     """
 
+    _is_closed = False
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Refuse further work."""
+        self._is_closed = True
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function in a thread of the pool; after the main thread has ended, before this method returns."""
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
-            if _ENDING not in str(error):
+            if self._is_closed or _ENDING not in str(error):
                 raise
         done: Future[T] = Future()
         try:
