@@ -13,7 +13,7 @@ CACHED_QUERIES = 256
 """Maximum number of cached queries per handle."""
 
 CACHED_CHARACTERS = 1 << 20
-"""Maximum length of the texts of all cached queries. A compiled query takes up to a hundred times as much memory."""
+"""Maximum length of the texts of all cached queries. A compiled query takes up to twenty times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
