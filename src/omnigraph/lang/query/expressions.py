@@ -155,7 +155,7 @@ class ExpressionParser(Cursor):
         """A hint for a parenthesis that is not closed after an expression."""
         if self.kinds[self.i] == ",":
             return "a list is written in brackets: [a, b]"
-        if self.kinds[self.i] == ":" and isinstance(inner, ast.Name):
+        if self.kinds[self.i] == ":" and isinstance(inner, ast.Name | ast.Var):
             return f"a node is written without parentheses: ${inner.name}: Type"
         return None
 

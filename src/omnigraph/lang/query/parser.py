@@ -208,7 +208,7 @@ class QueryParser(ExpressionParser):
         self.expect_word("with")
         if self.at_word("distinct"):
             raise self.unexpected("'{'", hint="group the rows with an aggregate, such as count(*)")
-        projections = self._projections()
+        projections = self._projections("with")
         with_span = self.span_from(with_start)
         having_start = self.i
         having = self._having() if self.at_word("having") else ()
@@ -262,7 +262,7 @@ class QueryParser(ExpressionParser):
             raise self.unexpected("'with' or 'return'", words=["with", "return"], hint=hint)
         self.expect_word("return")
         distinct = self.accept_word("distinct")
-        projections = self._projections()
+        projections = self._projections("return distinct" if distinct else "return")
         return_span = self.span_from(return_start)
         having_start = self.i
         having = self._having() if self.at_word("having") else ()
@@ -333,6 +333,8 @@ class QueryParser(ExpressionParser):
                 return ast.Negation(clauses, span) if text == "not" else ast.Optional(clauses, span)
             if text == "shortest" and after == "var":
                 return self._shortest()
+            if after == "{" and text in ("return", "with"):
+                raise self.unexpected("a clause or '}'", hint=f"'match {{ … }}' ends with }} before '{text}'")
             if text == "not" and after == "var" and self._negates_traversal():
                 raise self.error("'not' must be followed by a block or an expression", hint="write not { … }")
         if self._at_dashes() and self.kinds[i + 2] in ("name", "type") and self.kinds[i + 3] != "(":
@@ -498,7 +500,10 @@ class QueryParser(ExpressionParser):
             raise self.error("this number of hops is too large", span=self.tokens.span(self.i - 1))
         return int(digits)
 
-    def _projections(self) -> tuple[ast.Projection, ...]:
+    def _projections(self, words: str) -> tuple[ast.Projection, ...]:
+        """Parse the columns after `words`."""
+        if self.kinds[self.i] != "{":
+            raise self.unexpected("'{'", hint=f"write {words} {{ … }}")
         self.expect("{")
         projections: list[ast.Projection] = []
         while not projections or not self.accept("}"):
