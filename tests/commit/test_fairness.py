@@ -116,11 +116,14 @@ def test_dead_waiters_are_skipped(store: ObjectStore) -> None:
     assert record(store) == LeaseRecord(held.fence + 1, ELSEWHERE, 0, "alive", ())
 
 
-def test_waiters_without_a_heartbeat_are_skipped(store: ObjectStore) -> None:
+def test_waiters_without_a_heartbeat_are_skipped(
+    store: ObjectStore, beaten_clock: Callable[[ObjectStore, float], None]
+) -> None:
     """A process on another machine that stopped waiting: its heartbeat has not changed for too long."""
     held = lease.acquire(store, "main", ttl=0.5)
     silent = LeaseRecord(held.fence, HERE, 0, record(store).holder, (Waiter("silent", ELSEWHERE, 7),))
     store.put(lease_path("main"), silent.dump())
+    beaten_clock(store, 0.2)
     got: list[int] = []
 
     def take() -> None:
@@ -143,8 +146,9 @@ def test_a_waiter_that_stops_its_heartbeat_after_it_got_the_lease_is_replaced(st
         assert record(store).waiters == ()
 
 
-def test_a_waiter_renews_its_heartbeat(store: ObjectStore) -> None:
+def test_a_waiter_renews_its_heartbeat(store: ObjectStore, beaten_clock: Callable[[ObjectStore, float], None]) -> None:
     with lease.acquire(store, "main", ttl=0.3):
+        beaten_clock(store, 0.1)
         thread = running(lambda: lease.acquire(store, "main", wait=PATIENCE, ttl=0.3).release())
         until(lambda: bool(record(store).waiters) and record(store).waiters[0].beat >= 3)
     thread.join(PATIENCE)

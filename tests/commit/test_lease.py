@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -71,25 +70,6 @@ def held_write(children: Children, graph: Graph, point: Failpoint, *, ttl: float
     writer = Held(children.start("write", failpoint=f"{point}=hold:{sign}", **job), sign)
     until(sign.exists)
     return writer
-
-
-@pytest.fixture
-def beaten_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[ObjectStore, float], None]:
-    """Let time pass for lease waiters only with the heartbeats of the owner: a fixed amount per beat."""
-
-    def install(store: ObjectStore, seconds: float) -> None:
-        now = 0.0
-
-        def sleep(_: float) -> None:
-            nonlocal now
-            beat = record(store).beat
-            until(lambda: record(store).beat > beat)
-            now += seconds
-
-        clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
-        monkeypatch.setattr(lease, "time", clock)
-
-    return install
 
 
 # Acquiring
