@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.docs.test_guides_run import DOCS
@@ -22,11 +24,16 @@ RUN = re.compile(r"^<!-- run -->\n```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
+    """Ports outside the range from which the system takes those of other processes, which come and go meanwhile."""
+    least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    for port in Random().sample(range(least // 2, least), 1_000):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
 
 
 @pytest.mark.slow
@@ -36,7 +43,9 @@ def test_the_commands_of_the_cluster_page_load_a_graph(tmp_path: Path, monkeypat
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     text = PAGE.read_text(encoding="utf-8")
     assert [example for example in run_page(PAGE, None) if not example.is_shown] == []
-    script = "set -e\n" + "".join(RUN.findall(text))
+    start, *work = RUN.findall(text)
+    wait = "until (: < /dev/tcp/127.0.0.1/7077) 2> /dev/null; do sleep 0.1; done\n"  # the reader of a page waits, too
+    script = "".join(["set -e\n", start, wait, *work])
     for said, free in zip(("7077", "8080"), free_ports(2), strict=True):
         assert said in script
         script = script.replace(said, str(free))
