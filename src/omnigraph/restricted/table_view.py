@@ -84,7 +84,7 @@ class RestrictedView:
     def visible_rows(self) -> VisibleRows:
         """The visible rows. All rows are read on the first call for a version, and the result is cached."""
         if self._rows is None:
-            with self._cache.slot(self._label()) as slot:
+            with self._cache.slot(self._label(), ("visible rows", self.ref.place, self.ref.branch)) as slot:
                 found: VisibleRows | None = slot.value
                 self._rows = slot.keep(self._read_visible()) if found is None else found
         return self._rows

@@ -1,6 +1,7 @@
 """Cache of columns and derived arrays in memory, shared by all reads of the process, with a limit in bytes."""
 
 # See docs/decisions/0156-a-walk-goes-in-one-direction.md
+# See docs/decisions/0373-few-versions-of-a-column-are-cached.md
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from functools import cache
 from threading import Lock
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.settings import CACHE_MEMORY
@@ -21,6 +22,9 @@ _LEAST_VALUES = 4_096
 
 A value takes about 2 KB beside its arrays, so very many small values would need more memory than the limit.
 """
+
+_VERSIONS = 16
+"""Maximum number of versions of a column or derived value. Each commit makes one, and old ones are hardly read."""
 
 _REMEMBERED = 10_000
 _PATIENCE = 0.05
@@ -47,7 +51,9 @@ class ColumnCache:
     def __init__(self, limit: int = CACHE_MEMORY.amount({})) -> None:
         self._limit = limit
         self._most = max(_LEAST_VALUES, limit // _BYTES_PER_VALUE)
-        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._held: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._versions: dict[Hashable, OrderedDict[Hashable, None]] = {}
+        """For each family, the keys of its cached versions, least recently used first."""
         self._size = 0
         self._lock = Lock()
         self._costs: OrderedDict[Hashable, int] = OrderedDict()
@@ -66,15 +72,19 @@ class ColumnCache:
         """Bytes in use."""
         return self._size
 
-    def slot(self, key: Hashable) -> Slot:
+    def slot(self, key: Hashable, family: Hashable = None) -> Slot:
         """The cache entry of a key, for a `with` block that computes the value if it is missing.
 
         A key must identify an immutable value. While one thread computes it, other threads wait for it.
 
             with cache.slot(key) as slot:
                 return slot.value if slot.value is not None else slot.keep(compute())
+
+        Args:
+            key: the key.
+            family: the same for all versions of the value, of which the cache keeps a few.
         """
-        return Slot(self, key)
+        return Slot(self, key, family)
 
     def _enter(self, key: Hashable) -> tuple[Any, _Building | None]:
         """The cached value; if it is missing, the lock of the key, which the caller now holds."""
@@ -106,10 +116,10 @@ class ColumnCache:
         with self._lock:
             return self._find(key)
 
-    def keep(self, key: Hashable, made: Sized) -> None:
-        """Cache a value. It replaces an earlier value with the same key."""
+    def keep(self, key: Hashable, made: Sized, family: Hashable = None) -> None:
+        """Cache a value. It replaces an earlier value with the same key. `family` is that of `slot`."""
         with self._lock:
-            self._keep(key, made)
+            self._keep(key, made, family)
 
     def note_outsized(self, key: Hashable, size: int) -> None:
         """Record that a value is too large to be cached. `size` is a lower bound of its bytes."""
@@ -168,27 +178,52 @@ class ColumnCache:
         if found is None:
             return None
         self._held.move_to_end(key)
-        return found[0]
+        if found.family is not None:
+            self._versions[found.family].move_to_end(key)
+        return found.value
 
-    def _keep(self, key: Hashable, made: Sized) -> None:
+    def _keep(self, key: Hashable, made: Sized, family: Hashable) -> None:
         size = made.nbytes
-        self._size -= self._held.pop(key, (None, 0))[1]
-        self._costs.pop(key, None)
+        self._remove(key)
         if size > self._limit:
             self._note_outsized(key, size)
             return
-        self._held[key] = (made, size)
+        self._held[key] = _Entry(made, size, family)
         self._size += size
+        if family is not None:
+            versions = self._versions.setdefault(family, OrderedDict())
+            versions[key] = None
+            if len(versions) > _VERSIONS:
+                self._remove(next(iter(versions)))
         while self._size > self._limit or len(self._held) > self._most:
-            lost, (_, gone) = self._held.popitem(last=False)
-            self._costs.pop(lost, None)
-            self._size -= gone
+            self._remove(next(iter(self._held)))
+
+    def _remove(self, key: Hashable) -> None:
+        """Remove a value, if it is cached, and its recorded cost."""
+        self._costs.pop(key, None)
+        entry = self._held.pop(key, None)
+        if entry is None:
+            return
+        self._size -= entry.size
+        if entry.family is not None:
+            versions = self._versions[entry.family]
+            del versions[key]
+            if not versions:
+                del self._versions[entry.family]
 
     def _note_outsized(self, key: Hashable, size: int) -> None:
         self._outsized[key] = max(size, self._outsized.get(key, 0))
         self._outsized.move_to_end(key)
         while len(self._outsized) > _REMEMBERED:
             self._outsized.popitem(last=False)
+
+
+class _Entry(NamedTuple):
+    """A cached value, its size in bytes, and its family."""
+
+    value: Any
+    size: int
+    family: Hashable
 
 
 class Slot:
@@ -198,11 +233,12 @@ class Slot:
         value: the cached value; None if it is missing, so that the block has to compute it.
     """
 
-    __slots__ = ("_building", "_cache", "_key", "value")
+    __slots__ = ("_building", "_cache", "_family", "_key", "value")
 
-    def __init__(self, cache: ColumnCache, key: Hashable) -> None:
+    def __init__(self, cache: ColumnCache, key: Hashable, family: Hashable) -> None:
         self._cache = cache
         self._key = key
+        self._family = family
         self._building: _Building | None = None
         self.value: Any = None
 
@@ -219,7 +255,7 @@ class Slot:
 
     def keep(self, made: T) -> T:
         """Cache the computed value, and return it."""
-        self._cache.keep(self._key, made)
+        self._cache.keep(self._key, made, self._family)
         return made
 
 

@@ -169,7 +169,7 @@ def _merged_codes(left: Column, right: Column, rows: int) -> tuple[ColumnCodes, 
     if not table.is_cached(label) and not (_should_build(left, rows) and _should_build(right, rows)):
         return None
     size = table.slots
-    with table.slot(label) as slot:
+    with table.slot(label, f"ranks of {name} with {other.place} {other_name}") as slot:
         if slot.value is None:
             both = pa.concat_arrays([table.whole(name), other.whole(other_name)])
             found = slot.keep(_narrowest(np.insert(ranks_from_one(both), [size, len(both)], 0)))

@@ -322,9 +322,14 @@ class EntityTable:
         ).to_numpy()
         return self.numbers(found.astype(np.int64))
 
-    def slot(self, label: str) -> Slot:
-        """The cache entry of a column (given by its name) or of a derived value (given by its label)."""
-        return self._cache.slot(self._name(label))
+    def slot(self, label: str, family: str | None = None) -> Slot:
+        """The cache entry of a column (given by its name) or of a derived value (given by its label).
+
+        Args:
+            label: the name or label.
+            family: the same for all versions of the value; by default the label.
+        """
+        return self._cache.slot(self._name(label), (self.place, self.ref.branch, family or label))
 
     def find_latest(self, label: str) -> object:
         """The value that `keep_latest` cached under a label. It may belong to another version of the table."""

@@ -61,7 +61,7 @@ class Topologies:
             found.ensure_intact()
         else:
             inputs, cache = self._inputs(edge), self._tables.cache
-            with cache.slot(inputs.key) as slot:
+            with cache.slot(inputs.key, ("topology", inputs.place, inputs.edges.ref.branch)) as slot:
                 found = slot.keep(_load(inputs, cache, self._files_for(inputs))) if slot.value is None else slot.value
             found.add_reader(self._tables, inputs)
             found.ensure_intact()
@@ -91,7 +91,7 @@ class Topologies:
         found = self._tables.cache.find(key)
         if found is None:
             found = _Skew(_skew(first.into if one[1] else first.out, second.into if other[1] else second.out))
-            self._tables.cache.keep(key, found)
+            self._tables.cache.keep(key, found, ("skew", self._inputs(one[0]).place, self._inputs(other[0]).place))
         assert isinstance(found, _Skew)
         self._skews[one, other] = found.factor
         return found.factor
