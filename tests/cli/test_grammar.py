@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 from tests.cli.shell import Shell
 
 from omnigraph.cli.files import _SourceFile
@@ -81,6 +82,13 @@ def test_a_word_has_the_same_value_in_every_command(word: str) -> None:
     ((metavar, is_flag, choices),) = found
     assert metavar == WORDS[word]
     assert is_flag == (WORDS[word] is None and choices is None)
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_eighty_columns(name: str) -> None:
+    shown = CliRunner().invoke(cli, [*name.split(), "--help"], prog_name="omnigraph", terminal_width=80)
+    assert shown.exit_code == 0
+    assert [line for line in shown.stdout.splitlines() if len(line) > 80] == []
 
 
 def test_every_command_whose_result_is_no_stream_prints_json() -> None:

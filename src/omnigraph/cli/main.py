@@ -411,14 +411,28 @@ def _legend() -> str:
             found[kind].append(name if len(set(kinds.values())) == 1 else f"{name} {words}")
     return "\n".join(
         [
-            "\b\nCapabilities (any: a graph of a server or in a storage, served: a server, direct: the storage of a",
-            "graph, control: policies and stored queries, local: files of the user):",
-            *(f"  {name:<8}{', '.join(commands)}" for name, commands in found.items() if commands),
+            "Capabilities (any: a graph of a server or in a storage, served: a server, direct: the storage of a graph, "
+            "control: policies and stored queries, local: files of the user):",
+            "\n\b",
+            *(_wrapped(name, commands) for name, commands in found.items() if commands),
             "\nA write prints its target on stderr. (direct, local) means: without a server, on a local disk.",
             f"\n{', '.join(GLOBAL_FLAGS)}: before or after a command that takes them.",
         ]
     )
 
+
+def _wrapped(name: str, commands: Sequence[str]) -> str:
+    """A line of the legend, wrapped between commands so that it fits 80 columns."""
+    lines = [f"  {name:<8}"]
+    for number, command in enumerate(commands, 1):
+        text = command + ("," if number < len(commands) else "")
+        if len(lines[-1]) + len(text) > _LEGEND_WIDTH:
+            lines.append(" " * 10)
+        lines[-1] += text + " "
+    return "\n".join(line.rstrip() for line in lines)
+
+
+_LEGEND_WIDTH = 78  # click indents the legend by two columns
 
 cli.epilog = _legend()
 

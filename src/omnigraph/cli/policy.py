@@ -115,7 +115,13 @@ def run_tests(bundle: Path, tests: Path, as_json: bool) -> None:
 @policy.command()
 @_POLICY
 @click.option("--actor", required=True, metavar="ACTOR", help="The actor of the request.")
-@click.option("--action", type=click.Choice(_ACTIONS), required=True, help="The action of the request.")
+@click.option(
+    "--action",
+    type=click.Choice(_ACTIONS),
+    required=True,
+    metavar="ACTION",
+    help=f"The action of the request: {', '.join(_ACTIONS)}.",
+)
 @click.option("--branch", metavar="BRANCH", help="The branch of the request.")
 @click.option("--target-branch", metavar="BRANCH", help="The branch that is created, deleted or merged into.")
 @JSON
