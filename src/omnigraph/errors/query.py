@@ -5,6 +5,7 @@ from __future__ import annotations
 from omnigraph.errors.family import InputError, RetryableError
 
 _MIB = 1 << 20
+_LARGEST = (1 << 63) - 1
 
 
 class ParameterError(InputError):
@@ -38,12 +39,13 @@ class BudgetExceededError(InputError):
     Attributes:
         resource: the exceeded limit: `seconds`, `bytes`, `bytes on disk`, `rows` or `rows of result`.
         limit: the allowed amount.
-        actual: the amount at which the query was stopped, or the estimated amount.
+        actual: the amount at which the query was stopped, or the estimated amount; at most 2^63 - 1.
     """
 
     code = "budget_exceeded"
 
     def __init__(self, resource: str, limit: float, actual: float, *, hint: str | None = None) -> None:
+        actual = min(actual, _LARGEST)  # the size of a product of many types may be a number that JSON cannot have
         # The query was stopped when it asked for this much memory or time; it may need more.
         least = "at least " if resource != "rows of result" and not resource.endswith("disk") else ""
         super().__init__(

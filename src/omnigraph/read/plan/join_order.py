@@ -18,6 +18,7 @@ from math import prod
 
 from omnigraph.dataclass import dataclass
 from omnigraph.lang.query import ir
+from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.match.meet import can_meet
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand, side_at
@@ -400,6 +401,7 @@ class JoinOrderSearch:
             states += len(layer)
             following: dict[_State, JoinOrder] = {}
             for state, order in layer.items():
+                checkpoint()  # with hundreds of variables, the search takes long
                 ends = True
                 for next_state, next_order in self._next_moves(state, order):
                     ends = False

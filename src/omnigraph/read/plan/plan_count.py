@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from omnigraph.lang.query import ir
+from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.fold import Fold, can_fold, folded_values
@@ -135,6 +136,7 @@ def _leaves(block: QueryBlock, required: frozenset[str], candidates: Candidates,
     fractions: dict[str, float] = {}
 
     def leaf(name: str) -> Leaf | None:
+        checkpoint()  # with hundreds of variables, this takes long
         mine = [expand for expand in expands if name in (expand.left, expand.right)]
         if not mine:
             return Leaf(name)
