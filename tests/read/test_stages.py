@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from tests.read.test_hard_reads import edge, loaded, node, rows
+from tests.thresholds import Thresholds
 
 from omnigraph import Budget, Cancellation
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError
 from omnigraph.graph import Graph
+from omnigraph.read.execute import executor
 
 SCHEMA = """
 interface Named { name: String? }
@@ -220,9 +222,16 @@ def test_a_small_budget_does_not_change_the_answer(many: Graph, text: str) -> No
         assert many.query(query, budget=replace(budget, memory=memory)).to_pylist() == whole
 
 
-def test_rows_of_a_stage_are_not_rows_of_the_result(many: Graph) -> None:
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_rows_of_a_stage_are_not_rows_of_the_result(many: Graph, thresholds: Thresholds, in_chunks: bool) -> None:
+    if in_chunks:
+        thresholds(executor, MEMORY_RATIO=10**12)
     text = "query q() { match { $p knows $q } with { $p, $q } return { count(*) as n } }"
     assert many.query(text, budget=Budget(returned=10)).to_pylist() == [{"n": 6_000}]
+    text = "query q() { match { $p knows $q } with { $p, $p.n as n } return { n, $p.id } order { n, $p.id } limit 10 }"
+    assert len(many.query(text, budget=Budget(returned=10))) == 10
+    with pytest.raises(BudgetExceededError, match="rows of result"):
+        many.query(text, budget=Budget(returned=9))
 
 
 def test_stages_count_in_the_budget_and_can_be_cancelled(many: Graph) -> None:

@@ -153,6 +153,7 @@ class Spending:
         spilled_bytes: bytes written to spill files.
         most: the current memory limit in bytes; None for no limit.
         stopping: whether the threads of the read should stop, because one of them has failed.
+        in_stage: whether a stage runs as a read of its own. Its rows are not rows of the result.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -166,6 +167,7 @@ class Spending:
     spilled_bytes: int = 0
     most: int | None = field(init=False)
     stopping: bool = False
+    in_stage: bool = False
     _held: dict[int, int] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -266,6 +268,15 @@ class Spending:
         finally:
             self.kept = before
 
+    @contextmanager
+    def within_stage(self) -> Iterator[None]:
+        """Do not count rows as rows of the result during a `with` block."""
+        before, self.in_stage = self.in_stage, True
+        try:
+            yield
+        finally:
+            self.in_stage = before
+
     def restart(self) -> None:
         """Reset the usage. Called when the read starts again, in chunks. The run time is not reset."""
         self.rows = self.kept = self.peak = 0
@@ -298,7 +309,7 @@ class Spending:
             BudgetExceededError: there are more rows than the read may return.
         """
         self.check()
-        if self.budget.returned is not None and rows > self.budget.returned:
+        if self.budget.returned is not None and rows > self.budget.returned and not self.in_stage:
             raise BudgetExceededError("rows of result", self.budget.returned, rows, hint="add a limit")
 
     def check(self) -> None:

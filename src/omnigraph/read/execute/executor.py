@@ -219,7 +219,8 @@ def _stage_in_chunks(query: ReadQuery, context: Context, stage: ReadQuery | None
             raise
     context.budget.rows = seen
     context.budget.hold(0)
-    table = _table_in_chunks(as_query(query), context, stage, before).table
+    with context.budget.within_stage():
+        table = _table_in_chunks(as_query(query), context, stage, before).table
     return rows_of_table(table, query, before, context)
 
 
