@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Path:
         pytest.skip(message)
     made = tmp_path / "project"
     shutil.copytree(PROJECT, made, ignore=shutil.ignore_patterns("node_modules", "dist", "client"))
-    run(made, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+    run(made, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=6")
     return made
 
 
