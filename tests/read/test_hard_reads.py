@@ -159,6 +159,14 @@ def test_an_optional_block_may_use_nodes_reached_from_an_earlier_one(tmp_path: P
         assert found == [["a", "b", "b", None], ["a", "b", "c", "d"]]
 
 
+def test_an_optional_block_may_use_an_edge_beside_a_node_of_the_block(tmp_path: Path) -> None:
+    """The edge $e meets a later traversal from the optional $d, and has to be bound before the block nevertheless."""
+    with chain(tmp_path) as graph:
+        match = '$b: P { id: "b" }  $c: P { id: "c" }  $a $e:knows $b  optional { $c knows $d  $e.id = "e0" }'
+        found = rows(graph, f"match {{ {match}  $d knows $a }} return {{ $e.id, $a.id, $d.id as d }}")
+        assert found == [["e0", "a", "d"]]
+
+
 def test_optional_blocks_can_be_nested(tmp_path: Path) -> None:
     with chain(tmp_path) as graph:
         found = rows(

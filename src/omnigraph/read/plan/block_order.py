@@ -119,7 +119,7 @@ class _BlockOrdering:
         nodes = self._block.nodes
         yield from self._bind(self._before_optionals())
         for optional in self._block.optionals:
-            yield from self._bind([name for name in optional.block.outer if name in nodes])
+            yield from self._bind(self._nodes_of(frozenset(optional.block.outer)))
             self._cost += self._estimates.block(optional.block, self._rows)[0]
             self._rows = self._estimates.left_join(optional.block, self._rows)
             yield BlockJoin(optional, negated=False)
@@ -139,6 +139,11 @@ class _BlockOrdering:
         ends = {e.left for e in self._expands} | {e.right for e in self._expands}
         waiting = _connected(ends - self._block.nodes.keys() - self._bound, self._expands)
         return [name for name in self._block.nodes if name not in waiting]
+
+    def _nodes_of(self, names: frozenset[str]) -> list[str]:
+        """The nodes of this block among some variables, and the ends of the edges and paths among them."""
+        ends = {end for e in self._expands if names & {*bound_by_expand(e)} for end in (e.left, e.right)}
+        return [name for name in self._block.nodes if name in names or name in ends]
 
     def _bind(self, names: Sequence[str]) -> Iterator[Move]:
         """The steps that bind the given variables, and walk all edges that can be reached from bound variables."""
