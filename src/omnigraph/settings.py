@@ -590,6 +590,13 @@ PROMETHEUS_MULTIPROC_DIR = Setting(
     "directory",
     unset="a temporary directory, with several workers",
 )
+MALLOC_ARENA_MAX = Setting(
+    "MALLOC_ARENA_MAX",
+    Group.OTHERS,
+    "Arenas of the C allocator (glibc) of a server and its workers.",
+    "number",
+    unset="one per core, and at least two",
+)
 HTTPS_PROXY = Setting("HTTPS_PROXY", Group.OTHERS, "Proxy for requests to embedding providers.", "URL")
 
 

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import until
+from tests.server.conftest import Serve
 from tests.server.test_process import FAST, Process, workers_of
 
 import omnigraph
+from omnigraph.server import app
 
 COUNT = """
 import ctypes, threading
@@ -34,7 +37,18 @@ file = c.fopen(b"/dev/stdout", b"w")
 c.malloc_info(0, file)
 c.fclose(file)
 """
-needs_glibc = pytest.mark.skipif("glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
+RETURN = """
+from omnigraph.server.arenas import return_freed_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+blocks = [bytes(64 << 10) for _ in range(2_000)]
+blocks = blocks[::20]
+before = resident()
+return_freed_memory()
+print(before - resident())
+"""
+_LIBRARY = os.confstr("CS_GNU_LIBC_VERSION") or ""
+needs_glibc = pytest.mark.skipif("glibc" not in _LIBRARY, reason="another C library")
 
 
 def arenas(**environ: str) -> int:
@@ -66,3 +80,19 @@ def test_workers_have_the_limit(tmp_path: Path) -> None:
         assert workers_of(server.id)
     finally:
         server.stop()
+
+
+@needs_glibc
+def test_freed_memory_between_used_blocks_is_returned() -> None:
+    done = subprocess.run([sys.executable, "-c", RETURN], capture_output=True, text=True, check=True)
+    freed = 2_000 * 95 // 100 * (64 << 10) // os.sysconf("SC_PAGE_SIZE")
+    assert int(done.stdout) > freed / 2
+
+
+@pytest.mark.slow
+def test_a_server_returns_freed_memory_from_time_to_time(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[int] = []
+    monkeypatch.setattr(app, "TRIM_SECONDS", 0.01)
+    monkeypatch.setattr(app, "return_freed_memory", lambda: returned.append(1))
+    serve()
+    until(lambda: len(returned) > 2)

@@ -38,6 +38,7 @@ from omnigraph.server import (
     server_routes,
     tag_routes,
 )
+from omnigraph.server.arenas import return_freed_memory
 from omnigraph.server.authorize import AccessState, Authorizer
 from omnigraph.server.call import SUCCESSOR, Call, json_response
 from omnigraph.server.dispatch import Dispatch, Endpoint
@@ -65,6 +66,9 @@ OPERATIONS: tuple[Operation, ...] = (
 
 WATCH_SECONDS = 2.0
 """Seconds between two looks at the files of credentials."""
+
+TRIM_SECONDS = 10.0
+"""Seconds between two times that freed memory is returned to the operating system."""
 
 _CROSS_SITE = ("cross-site", "same-site")
 _log = logging.getLogger("omnigraph.server")
@@ -119,13 +123,14 @@ def application(service: Service) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         for warning in service.warnings:
             _log.warning(warning)
-        watcher = asyncio.create_task(_watch(service))
+        watchers = [asyncio.create_task(_watch(service)), asyncio.create_task(_return_memory())]
         try:
             yield
         finally:
-            watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await watcher
+            for watcher in watchers:
+                watcher.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watcher
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
     app = FastAPI(
@@ -179,6 +184,13 @@ async def _watch(service: Service) -> None:
             await loop.run_in_executor(None, service.identity.reload_if_changed)
         except Exception:  # the next look may succeed; without this, no later change would be seen
             _log.exception("the credentials could not be read")
+
+
+async def _return_memory() -> None:
+    """Return freed memory to the operating system from time to time."""
+    while True:
+        await asyncio.sleep(TRIM_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(None, return_freed_memory)
 
 
 def _endpoint(service: Service, operation: Operation) -> Endpoint:

@@ -1,4 +1,4 @@
-"""The arenas of the C allocator: a server limits them, so that its memory does not grow with its threads."""
+"""The C allocator of a server: few arenas, and freed memory is returned, so that its processes do not grow."""
 
 # See docs/decisions/0372-a-server-has-few-arenas.md
 
@@ -7,7 +7,8 @@ from __future__ import annotations
 import ctypes
 import os
 
-_VARIABLE = "MALLOC_ARENA_MAX"
+from omnigraph.settings import MALLOC_ARENA_MAX
+
 _M_ARENA_MAX = -8
 """Number of the option in malloc.h of glibc."""
 
@@ -20,10 +21,17 @@ def limit_arenas() -> None:
     process makes from now on; the environment variable affects its workers. Other allocators ignore both. A variable
     that the operator has set is kept.
     """
-    if _VARIABLE in os.environ:
+    if MALLOC_ARENA_MAX.get() is not None:
         return
     arenas = max(2, os.cpu_count() or 2)
-    os.environ[_VARIABLE] = str(arenas)
+    os.environ[MALLOC_ARENA_MAX.name] = str(arenas)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, arenas)
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the operating system, where the allocator is that of glibc. Takes a few milliseconds."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -54,6 +54,13 @@ _VERSIONS = 4
 """Versions of a branch of a table that are cached, however many fragments they have."""
 
 
+_SESSION_VERSIONS = 256
+"""After this number of opened versions, Lance starts with empty caches.
+
+Its caches keep the pages of replaced indexes up to their limit, although no later version uses them.
+"""
+
+
 def _new_session() -> Session:
     # A commit replaces an index, and its pages stay in the cache until the limit. The default of Lance is 6 GiB.
     limit = CACHE_MEMORY.amount()
@@ -74,6 +81,7 @@ class Datasets:
         self.root = root
         self.options = dict(options) if options else None
         self._session = _new_session()
+        self._opened = 0
         self._checks = FileChecks(root) if "://" not in root else None
         self._handles: LruCache[LanceDataset] = LruCache(_HANDLES)
         self._digests: LruCache[tuple[str, ...]] = LruCache(256)
@@ -125,6 +133,7 @@ class Datasets:
         Raises:
             VersionReclaimedError: the version does not exist.
         """
+        self._count_version()
         found = self.find(ref.path, ref.branch, ref.version)
         if found is None:
             raise _missing(ref)
@@ -180,8 +189,16 @@ class Datasets:
 
     def add(self, ref: TableRef, dataset: LanceDataset) -> None:
         """Cache the handle of a version that was just committed."""
+        self._count_version()
         home = at_root(dataset, self.root, ref.path, options=self.options, session=self._session)
         self._keep(ref, ref, home)
+
+    def _count_version(self) -> None:
+        """Count an opened version. From time to time, drop the caches of Lance and the handles that refer to them."""
+        self._opened += 1
+        if self._opened % _SESSION_VERSIONS == 0:
+            self._session = _new_session()
+            self._handles.clear()
 
     def _keep(self, key: Hashable, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
         """Cache a handle. If the handles of its branch have too many fragments, drop the least recently used ones."""
