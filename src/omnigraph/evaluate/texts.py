@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.dtypes import StringDType
 
-from omnigraph.errors import ExecutionError
+from omnigraph.errors import ExecutionError, cut
 from omnigraph.evaluate.values import Mask, Value, broadcast, collapse_constant
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.pattern_hints import pattern_hint
@@ -75,7 +75,7 @@ def _one_pattern(op: ir.CompareOp, texts: pa.Array, pattern: str | None) -> pa.A
 def _check(pattern: str) -> None:
     reason = pattern_error(pattern)
     if reason is not None:
-        raise ExecutionError(f"'{pattern}' is not a regular expression: {reason}", hint=pattern_hint(reason))
+        raise ExecutionError(f"'{cut(pattern)}' is not a regular expression: {reason}", hint=pattern_hint(reason))
 
 
 def _each_part(op: ir.CompareOp, texts: pa.Array, parts: pa.Array) -> pa.Array:

@@ -32,6 +32,7 @@ _ESCAPES = {
     "k": "RE2 has no back-references",
     "g": "RE2 has no back-references",
 }
+_TOO_LONG = "write several patterns, joined with 'or'; to compare with whole texts, use 'in' and a list"
 _OTHERWISE = "the syntax is at https://github.com/google/re2/wiki/Syntax"
 
 
@@ -45,6 +46,8 @@ def pattern_hint(reason: str) -> str | None:
     """
     if "in RE2" in reason:
         return None
+    if reason.startswith("it has"):
+        return _TOO_LONG
     if "perl operator" in reason:
         written = reason.partition("(?")[2]
         flags = re.match(r"[A-Za-z-]*", written)

@@ -6,6 +6,7 @@ boundary `\b` cannot be rewritten, because RE2 looks at single bytes. Instead, t
 
 # See docs/decisions/0015-patterns-are-re2.md
 # See docs/decisions/0131-patterns-are-translated-for-re2.md
+# See docs/decisions/0005-bounds-of-a-text.md
 
 from __future__ import annotations
 
@@ -16,6 +17,9 @@ from typing import NamedTuple
 import re2
 
 from omnigraph.dataclass import dataclass
+
+MAX_PATTERN = 4_000
+"""Maximum length of a pattern, in characters. RE2 can take a minute to compile a pattern of 100,000 characters."""
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
@@ -78,7 +82,11 @@ def pattern_error(pattern: str) -> str | None:
     True
     >>> pattern_error("(?=x)")
     'invalid perl operator: (?='
+    >>> pattern_error("a?" * 50_000)
+    'it has 100,000 characters, and a pattern may have at most 4,000'
     """
+    if len(pattern) > MAX_PATTERN:
+        return f"it has {len(pattern):,} characters, and a pattern may have at most {MAX_PATTERN:,}"
     try:
         re2.compile(pattern, _OPTIONS)
     except re2.error as error:
@@ -88,11 +96,13 @@ def pattern_error(pattern: str) -> str | None:
 
 
 def misread_construct(pattern: str) -> str | None:
-    """A construct that RE2 interprets differently from other engines; None if there is none.
+    """A construct that RE2 interprets differently from other engines; None if there is none, or for too long a pattern.
 
     >>> misread_construct("[a-z&&[^x]]")
     "'&&' in a class is not an intersection in RE2: list the characters, or write one '&'"
     """
+    if len(pattern) > MAX_PATTERN:
+        return None
     for token in _tokens(pattern):
         if token.kind == "class" and "&&" in token.text:
             return "'&&' in a class is not an intersection in RE2: list the characters, or write one '&'"
