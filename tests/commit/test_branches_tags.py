@@ -23,6 +23,7 @@ from omnigraph.errors import (
     InputError,
     NotFoundError,
     OmnigraphError,
+    VersionReclaimedError,
 )
 from omnigraph.graph import Graph, open
 
@@ -41,6 +42,14 @@ def test_creating_a_branch_copies_no_data(graph: Graph, place: Path) -> None:
     assert not list(place.glob("*/*/tree")), "no table is forked before it is written"
     assert graph.snapshot(branch="dev").tables == graph.snapshot().tables
     assert contents(graph, "dev") == contents(graph)
+
+
+def test_a_version_that_is_older_than_the_branch_is_refused_without_a_path(graph: Graph) -> None:
+    put(graph, ["first"])
+    graph.branches.create("dev")
+    with pytest.raises(VersionReclaimedError, match=r"^version 1 of branch 'dev' no longer exists\n") as refused:
+        graph.query("query q() { match { $n: A } return { $n.id } }", branch="dev", at=1)
+    assert "__manifest" not in refused.value.render()
 
 
 def test_only_written_tables_are_forked(graph: Graph) -> None:

@@ -259,14 +259,17 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
         found = store.manifest_at(branch, version)
         if not _is_in_history(store, found):
             # A paused writer published this version late, after cleanup had removed the original one of this number.
-            raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
+            raise VersionReclaimedError("another version replaced it")
         from omnigraph.commit.kept_states import checked_state
 
         return Snapshot(store, checked_state(store, found))
-    except VersionReclaimedError:
+    except VersionReclaimedError as error:
         newest = store.capture(branch).version
         if version <= newest:
-            raise
+            raise VersionReclaimedError(
+                f"version {version} of branch '{branch}' no longer exists",
+                hint="cleanup has removed it, or it is older than the branch: give a later version, or a time",
+            ) from error
         message = f"branch '{branch}' has no version {version}"
         raise NotFoundError(message, hint=f"its newest is {newest}") from None
 
