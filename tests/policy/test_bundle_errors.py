@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
-from omnigraph.errors import PolicyError
+import omnigraph
+from omnigraph.errors import InputError, PolicyError
 from omnigraph.lang.schema import AcceptedSchema, accept, compile_schema
 from omnigraph.policy import Policy, read_bundle
 
@@ -241,6 +243,28 @@ def test_a_valid_condition_is_accepted(type_name: str, where: str) -> None:
         "row_rules": [row_rule],
     }
     Policy.read(bundle).check(accepted())
+
+
+@pytest.mark.parametrize("wrong", [{"version": 1}, [], 5, b"policy.yaml", Policy, object()])
+def test_a_policy_of_a_wrong_type_is_refused(wrong: Any, tmp_path: Path) -> None:
+    omnigraph.init(tmp_path / "graph", SCHEMA).close()
+    for use in (
+        lambda: omnigraph.open(tmp_path / "graph", policy=wrong, actor="kim"),
+        lambda: omnigraph.init(tmp_path / "other", SCHEMA, policy=wrong, actor="kim"),
+    ):
+        with pytest.raises(
+            InputError, match=f"policy: a value of type {type(wrong).__name__} is not a policy"
+        ) as error:
+            use()
+        assert error.value.hint is not None
+        assert error.value.hint.startswith("give the path of a policy file, or an omnigraph.Policy")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("wrong", [5, None, ["policy.yaml"]])
+def test_a_bundle_of_a_wrong_type_is_refused(wrong: Any) -> None:
+    with pytest.raises(PolicyError, match=f"found a value of type {type(wrong).__name__}"):
+        Policy.read(wrong)
 
 
 def test_a_file_that_does_not_exist_is_named() -> None:

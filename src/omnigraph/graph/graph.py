@@ -18,7 +18,7 @@ from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.retention import ORPHANS_OLDER_THAN
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine import opening
-from omnigraph.engine.access import Action
+from omnigraph.engine.access import AccessPolicy, Action
 from omnigraph.engine.options import takes
 from omnigraph.engine.prepared_query import PreparedQuery
 from omnigraph.engine.query import async_query, explain, query
@@ -39,6 +39,7 @@ from omnigraph.engine.request_options import (
     RestoreOptions,
 )
 from omnigraph.engine.session import At, Session
+from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     import networkx
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from omnigraph.changes.diff import Diff
     from omnigraph.commit.write_request import Prepare, WriteRequest
     from omnigraph.embed import Embedder
-    from omnigraph.engine.access import AccessPolicy
     from omnigraph.engine.maintenance import UpkeepReport
     from omnigraph.engine.row_scope import RowRules
     from omnigraph.graph.branch import BranchHandle
@@ -175,11 +175,20 @@ def open(
 
 
 def _policy(given: AccessPolicy | str | os.PathLike[str] | None) -> AccessPolicy | None:
-    """The policy of a handle. Reads the bundle if a path is given."""
-    if not isinstance(given, str | os.PathLike):
-        return given
-    # Imported by name, because policies are in a higher layer.
-    return cast("AccessPolicy", import_module("omnigraph.policy").Policy.read(given))
+    """The policy of a handle. Reads the bundle if a path is given.
+
+    Raises:
+        InputError: the policy has a wrong type.
+    """
+    if isinstance(given, str | os.PathLike):
+        # Imported by name, because policies are in a higher layer.
+        return cast("AccessPolicy", import_module("omnigraph.policy").Policy.read(given))
+    if given is not None and (isinstance(given, type) or not isinstance(given, AccessPolicy)):
+        raise InputError(
+            f"policy: a value of type {type(given).__name__} is not a policy",
+            hint="give the path of a policy file, or an omnigraph.Policy; omnigraph.Policy.read makes one from a dict",
+        )
+    return given
 
 
 class Graph:

@@ -57,6 +57,8 @@ def document_of(given: str | os.PathLike[str] | Mapping[str, Any]) -> Value:
     """The document of a file, or of given content."""
     if isinstance(given, Mapping):
         return as_document(given, "the policy")
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"expected the path of a YAML file, or a dict; found a value of type {type(given).__name__}")
     path = os.fspath(given)
     return read_document(text_of(path), os.path.basename(path))
 
