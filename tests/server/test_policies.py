@@ -16,7 +16,8 @@ from tests.patience import PATIENCE, until
 from tests.server.conftest import Answer, Client, Serve
 
 import omnigraph
-from omnigraph.errors import PolicyError
+from omnigraph import Graph
+from omnigraph.errors import AccessDeniedError, PolicyError
 from omnigraph.policy.denials import DenialLog
 from omnigraph.server.served_graphs import GraphConfig
 
@@ -318,6 +319,28 @@ def test_denials_look_like_absence_where_they_must(anyone: Client, log: DenialLo
     found = [without(mia.post("/query", {"query": SELECT, "branch": one}), one) for one in ("draft", "nosuch")]
     assert found[0] == found[1]
     assert {one.denial.actor for one in log.records()} == {"ann", "mia"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "call"),
+    [
+        ("/mutate", {"query": "query q() { delete Task }"}, lambda g: g.mutate("query q() { delete Task }")),
+        ("/query", {"query": SELECT, "branch": "draft"}, lambda g: g.query(SELECT, branch="draft")),
+        ("/branches", {"name": "new"}, lambda g: g.branches.create("new")),
+        ("/branches/merge", {"source": "draft"}, lambda g: g.merge("draft")),
+    ],
+)
+def test_a_denial_says_the_same_as_without_a_server(
+    path: str, body: dict[str, Any], call: Callable[[Graph], object], anyone: Client, config: GraphConfig
+) -> None:
+    denial = pytest.raises(AccessDeniedError)
+    with omnigraph.open(config.uri, policy=config.policy, actor="mia") as graph, denial as denied:
+        call(graph)
+    answer = anyone.with_token(TOKENS["mia"]).post(path, body)
+    assert (answer.status, answer.json["code"]) == (403, "forbidden")
+    assert answer.json["error"] == str(denied.value)
+    assert answer.json["hint"] == denied.value.hint
+    assert denied.value.message.startswith("'mia' is not allowed the action ")
 
 
 def test_every_route_denies_a_stranger(anyone: Client, log: DenialLog) -> None:

@@ -22,6 +22,9 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.restricted.row_scope import Rows, RowScope
 from omnigraph.storage.lru_cache import LruCache
 
+FIND_DENIAL = "the operator finds the denial with: omnigraph policy denials"
+"""The end of the hint of a denial that is in the audit."""
+
 _SCOPES = 64
 """Maximum number of cached scopes per session."""
 
@@ -333,7 +336,7 @@ class Access:
             target_branch=target_branch,
             types=types,
             rule=rule,
-            hint=f"{message}; the operator finds the denial with: omnigraph policy denials",
+            hint=f"{message}; {FIND_DENIAL}",
         )
 
 

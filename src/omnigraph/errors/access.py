@@ -8,6 +8,24 @@ from omnigraph.errors.family import InputError, OmnigraphError
 from omnigraph.errors.source import cut
 
 
+def denied_text(
+    actor: str | None, action: str, branch: str | None, target_branch: str | None, types: Sequence[str] = ()
+) -> str:
+    """The message about a denied request. `AccessDeniedError` describes the arguments.
+
+    >>> denied_text("kim", "change", "main", None)
+    "'kim' is not allowed the action change on branch 'main'"
+    """
+    who = "a request without an actor" if actor is None else f"'{cut(actor)}'"
+    where = "".join(
+        f" {word} '{cut(name)}'"
+        for word, name in (("on branch", branch), ("into" if branch else "on branch", target_branch))
+        if name
+    )
+    what = f" of {', '.join(types)}" if types else ""
+    return f"{who} is not allowed the action {action}{what}{where}"
+
+
 class AccessDeniedError(OmnigraphError):
     """The policy does not allow the actor to do this. Nothing happened.
 
@@ -33,14 +51,7 @@ class AccessDeniedError(OmnigraphError):
         rule: str | None = None,
         hint: str | None = None,
     ) -> None:
-        who = "a request without an actor" if actor is None else f"'{cut(actor)}'"
-        where = "".join(
-            f" {word} '{cut(name)}'"
-            for word, name in (("on branch", branch), ("into" if branch else "on branch", target_branch))
-            if name
-        )
-        what = f" of {', '.join(types)}" if types else ""
-        super().__init__(f"{who} is not allowed the action {action}{what}{where}", hint=hint)
+        super().__init__(denied_text(actor, action, branch, target_branch, types), hint=hint)
         self.actor = actor
         self.action = action
         self.branch = branch

@@ -44,7 +44,7 @@ async def create(call: Call) -> Response:
     def work(session: Session) -> dict[str, Any]:
         if session.access is None:
             start = source if body.commit is None else session.snapshot(commit=body.commit).commit.branch
-            call.authorize(Action.BRANCH_CREATE, start, name)
+            call.authorize(Action.BRANCH_CREATE, start, name, names_branch=body.commit is None)
         # With a policy, the engine checks it. Its denial does not show whether the commit exists.
         if body.commit is None:
             made = create_branch(session, name, source=source)

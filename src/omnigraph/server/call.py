@@ -16,9 +16,10 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from omnigraph.engine.access import AccessPolicy, Action, Denial
+from omnigraph.engine.access import FIND_DENIAL, AccessPolicy, Action, Denial
 from omnigraph.engine.session import Session
 from omnigraph.errors import ForbiddenError, InputError, MediaTypeError, ResourceLimitError, cut
+from omnigraph.errors.access import denied_text
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.budget.budget import default_budget
 from omnigraph.server.bodies import BudgetBody
@@ -307,15 +308,29 @@ class Call:
         """Whether the policy allows an action. The decision is logged."""
         return self._decide(action, branch, target_branch) is None
 
-    def authorize(self, action: Action, branch: str | None = None, target_branch: str | None = None) -> None:
+    def authorize(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target_branch: str | None = None,
+        *,
+        names_branch: bool = True,
+    ) -> None:
         """Check that the policy allows an action.
+
+        Args:
+            action: the action.
+            branch: the branch that is read, or that is the source.
+            target_branch: the branch that is created, deleted or merged into.
+            names_branch: whether the error may name `branch`. It must not if the request names a commit only.
 
         Raises:
             ForbiddenError: it does not.
         """
         refusal = self._decide(action, branch, target_branch)
         if refusal is not None:
-            raise ForbiddenError(refusal)
+            shown = branch if names_branch else None
+            raise ForbiddenError(denied_text(self.actor, action.value, shown, target_branch), hint=refusal)
 
     def _decide(self, action: Action, branch: str | None, target: str | None) -> str | None:
         """The reason why an action is denied; None if it is allowed."""
@@ -341,6 +356,7 @@ class Call:
             rule, message = decision.rule, decision.message
             denial = Denial(place, self.actor, action.value, branch, target, (), rule, message)
             self._denials.append(partial(authorizer.record, denial))
+            return f"{message}; {FIND_DENIAL}"
         return decision.message or "the policy does not allow this"
 
     async def record_denials(self) -> None:

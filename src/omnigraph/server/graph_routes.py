@@ -95,7 +95,8 @@ async def stream_export(call: Call) -> Response:
             request = ExportRequest(types=types, branch=name)
         else:
             if session.access is None:  # with a policy, the export checks it
-                call.authorize(Action.EXPORT, session.snapshot(commit=body.snapshot).commit.branch)
+                branch = session.snapshot(commit=body.snapshot).commit.branch
+                call.authorize(Action.EXPORT, branch, names_branch=False)
             request = ExportRequest(types=types, at=body.snapshot)
         return cast("Iterator[bytes]", export(session, request))
 

@@ -127,7 +127,7 @@ async def show_diff(call: Call) -> Response:
         before, after = (snapshot_named(session, str(call.query(name))) for name in ("from", "to"))
         if session.access is None:  # with a policy, they are checked already
             for view in (before, after):
-                call.authorize(Action.READ, view.commit.branch)
+                call.authorize(Action.READ, view.commit.branch, names_branch=False)
         request = DiffRequest(before, after, call.queries("type"), call.queries("id"), call.queries("op"))
         return diff(session, request).json_chunks(limit)
 

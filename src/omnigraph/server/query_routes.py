@@ -101,7 +101,7 @@ def readable(call: Call, session: Session, branch: str | None, snapshot: str | N
     if session.access is not None:
         return session.readable(None, snapshot)  # a denial does not show whether the commit exists
     view = session.snapshot(commit=snapshot)
-    call.authorize(Action.READ, view.commit.branch)
+    call.authorize(Action.READ, view.commit.branch, names_branch=False)
     return view
 
 

@@ -42,7 +42,7 @@ async def create_tag(call: Call) -> Response:
     def work(session: Session) -> dict[str, Any]:
         if session.access is None:
             source = branch if body.commit is None else session.snapshot(commit=body.commit).commit.branch
-            call.authorize(Action.BRANCH_CREATE, source, name)
+            call.authorize(Action.BRANCH_CREATE, source, name, names_branch=body.commit is None)
         # With a policy, the engine checks it. Its denial does not show whether the commit exists.
         made = Tags(session).create(name, commit=body.commit, branch=branch)
         return without_null_actor({"uri": session.uri, **made.to_json(), "actor_id": session.actor})
