@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -255,7 +256,7 @@ def _integer(digits: str) -> int:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        duplicate = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        duplicate = next(name for name, count in counts.items() if count > 1)
         raise _InvalidJsonError(f"duplicate member '{cut(duplicate)}'")
     return members

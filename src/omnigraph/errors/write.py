@@ -138,13 +138,14 @@ MOST_LISTED = 3
 """Problems of the same kind that are listed one by one. More of them are one line."""
 
 _MORE_PLACES = 3
+_SUGGESTION = re.compile(r"; (?:did you mean '[^']*'\?|known: [^;]*)")
 _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9][0-9.,]*")
 _PLACE = re.compile(r"(?P<before>.*\b)(?P<word>line|row|record) (?P<number>[0-9]+)")
 
 
 def kind_of(item: Problem | Violation) -> tuple[str, str]:
-    """The kind of a problem: its subject, and its message without the values in it."""
-    return item.subject, _VALUE.sub("", item.message)
+    """The kind of a problem: its subject, and its message without the values and the suggestion in it."""
+    return item.subject, _VALUE.sub("", _SUGGESTION.sub("", item.message))
 
 
 def _listed(

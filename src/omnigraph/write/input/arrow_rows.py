@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -70,7 +71,7 @@ def read_batches(
 
 
 def _check_names(names: list[str], name: str) -> None:
-    duplicates = sorted({n for n in names if names.count(n) > 1})
+    duplicates = sorted(column for column, count in Counter(names).items() if count > 1)
     if duplicates:
         raise InputError(f"{name}: the column '{cut(duplicates[0])}' occurs twice")
     if not names:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -298,7 +299,7 @@ class _Reader(Generic[Row]):
             header = list(names)
         elif not self.dialect.header:
             header = [f"c{number}" for number in range(1, len(header) + 1)]
-        duplicates = sorted({name for name in header if header.count(name) > 1})
+        duplicates = sorted(name for name, count in Counter(header).items() if count > 1)
         if duplicates:
             raise InputError(f"{self.name}, line {line}: the header has '{cut(duplicates[0])}' twice")
         if "" in header:

@@ -8,6 +8,7 @@ counts how often.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -151,8 +152,8 @@ class EnvelopeReader:
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) != len(pairs):
-            names = [name for name, _ in pairs]
-            duplicate = next(name for name in names if names.count(name) > 1)
+            counts = Counter(name for name, _ in pairs)
+            duplicate = next(name for name, count in counts.items() if count > 1)
             if self.problems.coerced is None:
                 raise _RefusedError(f"member '{cut(duplicate)}' is given twice")
             self._duplicate_members.append(duplicate)
@@ -166,7 +167,7 @@ class EnvelopeReader:
         word = "type" if "edge" not in value or (lenient and "type" in value) else "edge"
         if not isinstance(value.get(word), str):
             raise _RefusedError(_NO_TYPE)
-        declared = self._declared(word, value[word])
+        declared = self._declared(word, value[word], position)
         members = ("type", "data") if word == "type" else ("edge", "from", "to", "data")
         for name in value:
             if name not in members:
@@ -191,12 +192,12 @@ class EnvelopeReader:
             data = {name: value for name, value in data.items() if name not in inside}
         return TypeKind.EDGE, declared, {**data, **{end: value[end] for end in ("from", "to") if end in value}}
 
-    def _declared(self, word: str, name: str) -> NodeType | EdgeType:
+    def _declared(self, word: str, name: str, position: int) -> NodeType | EdgeType:
         found: NodeType | EdgeType | None
         found = self.catalog.nodes.get(name) if word == "type" else self.catalog.edge_by_word(name)
         if found is None:
             known = self.catalog.nodes if word == "type" else self.catalog.edges
-            hint = did_you_mean(name, known)
+            hint = did_you_mean(name, known) if self.problems.keeps(position, "input") else None
             what = "node" if word == "type" else "edge"
             raise _RefusedError(f"there is no {what} type '{cut(name)}'" + (f"; {hint}" if hint else ""))
         return found
@@ -230,7 +231,8 @@ class _TypeRows:
         if self.reader.problems.coerced is not None:
             self.reader._coerced(Leniency.IGNORED_PROPERTY, subject, position)
             return
-        self.reader.refuse(position, unknown_property(name, self.members), subject)
+        known = self.members if self.reader.problems.keeps(position, subject) else {}
+        self.reader.refuse(position, unknown_property(name, known), subject)
 
     def table(self) -> RawRows:
         """The collected rows, as columns."""
@@ -275,7 +277,7 @@ def key_members(declared: NodeType | EdgeType) -> set[str]:
 
 
 def unknown_property(name: object, known: Mapping[str, object]) -> str:
-    """The message about a property that a type does not have."""
+    """The message about a property that a type does not have. It suggests one of the known names, if there are any."""
     if name in RESERVED:
         return "the name is reserved"
     hint = did_you_mean(str(name), known)

@@ -90,7 +90,8 @@ class MappedColumns:
             if self._problems.coerced is not None:
                 self._problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, place)
                 continue
-            self._problems.add(Problem(position, place, subject, self._unknown(name)))
+            message = self._unknown(name, suggests=self._problems.keeps(position, subject))
+            self._problems.add(Problem(position, place, subject, message))
 
     def _check_missing(self, names: list[str], place: str) -> None:
         column = self._entry.column
@@ -104,13 +105,13 @@ class MappedColumns:
                     f"{place}: there is no column '{cut(name)}', but {where} names it", hint=did_you_mean(name, names)
                 )
 
-    def _unknown(self, name: str) -> str:
+    def _unknown(self, name: str, *, suggests: bool) -> str:
         builders = list(self._builders.values())
         if len(builders) > 1 or builders[0].rows.others is not Others.MATCH:
             return _UNMENTIONED
         if name in builders[0].columns.members:
             return f"the mapping fills '{cut(name)}' from another column; to leave this one out, name it under 'ignore'"
-        return f"{unknown_property(name, builders[0].columns.members)}; {_UNMENTIONED}"
+        return f"{unknown_property(name, builders[0].columns.members if suggests else {})}; {_UNMENTIONED}"
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
         """Build the rows, one table per type."""

@@ -143,7 +143,7 @@ class Columns:
             if self.problems.coerced is not None:
                 self.problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, place)
                 continue
-            message = unknown_property(name, self.members)
+            message = unknown_property(name, self.members if self.problems.keeps(position, subject) else {})
             if separators := [each for each in _SEPARATORS if each in name]:
                 marks = _SEPARATORS[separators[0]]
                 message += f"; {marks} separate columns only if all rows have as many cells, or a mapping says so"

@@ -123,7 +123,16 @@ class Problems:
         for kind, count in counts.items():
             if len(self.counts) < SHOWN or kind in self.counts:
                 self.counts[kind] = self.counts.get(kind, 0) + count
-        self._first = sorted([*self._first, *problems])[:SHOWN]
+        kept = [problem for problem in problems if self.keeps(problem.record, problem.subject)]
+        if kept:
+            self._first = sorted([*self._first, *kept])[:SHOWN]
+
+    def keeps(self, record: int, subject: str) -> bool:
+        """Whether a problem would be among the first hundred. The message of another problem is not shown."""
+        if len(self._first) < SHOWN:
+            return True
+        last = self._first[-1]
+        return (record, subject) <= (last.record, last.subject)
 
     @property
     def first(self) -> tuple[Problem, ...]:
