@@ -108,3 +108,14 @@ def test_the_old_names_of_lint_still_work(shell: Shell, graph: str) -> None:
         assert result.stderr == f"'{' '.join(words)}' is deprecated, use 'lint'\n"
         assert "OK    friends (read)" in result.stdout
         assert shell.run(*words, graph, "--query", shell.queries, "--json").exit_code == 0
+
+
+def test_a_file_in_the_place_of_a_graph_is_refused_with_its_option(shell: Shell) -> None:
+    refused = shell.run("lint", shell.queries)
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert f"is a file, not a graph: give --query {shell.queries}, and the URI of a graph or --schema FILE" in said
+    refused = shell.run("lint", shell.schema)
+    assert f"is a file, not a graph: give --schema {shell.schema}" in " ".join(refused.stderr.split())
+    refused = shell.run("lint", shell.queries, "--schema", shell.schema)
+    assert " ".join(refused.stderr.split()).endswith(f"is a file, not a graph: give --query {shell.queries}")

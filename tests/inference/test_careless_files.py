@@ -192,6 +192,7 @@ def test_a_text_that_cannot_be_read_says_how_to_convert_it(
         infer(tmp_path / "people.csv")
     assert message in str(error.value)
     assert hint is None or hint in str(error.value.hint)
+    assert "nothing was written" not in str(error.value)  # infer does not write
 
 
 def test_a_pipe_and_a_file_that_is_named_twice(tmp_path: Path) -> None:

@@ -353,6 +353,12 @@ def test_input_without_types_is_an_error(tmp_path: Path, files: dict[str, str], 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(("given", "found"), [(5, "a number"), ([], "a list"), (None, "null")])
+def test_a_table_of_a_wrong_type_is_named(given: Any, found: str) -> None:
+    with pytest.raises(InputError, match=f"^'a': expected a table or a file, found {found}$"):
+        infer({"a": given})
+
+
 def test_columns_must_fit_the_file(tmp_path: Path) -> None:
     source = written(tmp_path / "in", a_csv="1,2\n3,4\n")
     with pytest.raises(InputError, match="--columns names 1 columns, but the file has 2"):

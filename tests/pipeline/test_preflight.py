@@ -99,7 +99,10 @@ def test_an_old_or_broken_java_without_a_release_file_is_refused(tmp_path: Path,
     assert said in refused.value.message
     assert "install Java 17" in str(refused.value.hint)
     java.chmod(0o644)
-    with pytest.raises(SparkUnavailableError, match="there is none at JAVA_HOME"):
+    with pytest.raises(
+        SparkUnavailableError,
+        match=rf"JAVA_HOME is wrong: there is no {tmp_path}/bin/java\n.* correct it, or unset it",
+    ):
         check_java({"JAVA_HOME": str(tmp_path)})
 
 

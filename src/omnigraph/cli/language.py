@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -104,6 +105,7 @@ def lint(
 
 
 def _schema_source(path: Path | None, target: Target, branch: str | None, at: str | datetime | None) -> _SchemaSource:
+    _refuse_source_file(target.uri, path)
     if path is None:
         if not target.is_given and not target.has_default:
             raise click.UsageError("name a schema: give the URI of a graph, or --schema FILE")
@@ -113,6 +115,19 @@ def _schema_source(path: Path | None, target: Target, branch: str | None, at: st
     if branch is not None or at is not None:
         raise click.UsageError("--branch, --snapshot and --at select the schema of a graph, and --schema names a file")
     return _SchemaSource.of_file(path)
+
+
+def _refuse_source_file(given: str | None, schema: Path | None) -> None:
+    """Refuse a file of queries or a schema in the place of a graph.
+
+    Raises:
+        UsageError: the argument is such a file. The message says which option it belongs to.
+    """
+    option = {".gq": "--query", ".pg": "--schema"}.get(Path(given or "").suffix)
+    if given is None or option is None or not Path(given).is_file():
+        return
+    more = ", and the URI of a graph or --schema FILE" if option == "--query" and schema is None else ""
+    raise click.UsageError(f"'{cut(given)}' is a file, not a graph: give {option} {shlex.quote(given)}{more}")
 
 
 def _lint_schema(schema: _SchemaSource, as_json: bool) -> None:

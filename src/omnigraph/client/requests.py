@@ -74,7 +74,9 @@ class LoadCall:
                 raise InputError("the input has half of a surrogate pair, which is not valid Unicode") from None
         if isinstance(data, bytes | bytearray | memoryview):
             return bytes(data)
-        raise InputError(f"the input is a {type(data).__name__}", hint="give NDJSON as a text or bytes, or a Path")
+        raise InputError(
+            f"the input is a value of type {type(data).__name__}", hint="give NDJSON as a text or bytes, or a Path"
+        )
 
 
 @dataclass(frozen=True, slots=True)

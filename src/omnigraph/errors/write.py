@@ -42,10 +42,15 @@ class BadRowsError(InputError):
     code = "bad_rows"
 
     def __init__(
-        self, problems: tuple[Problem, ...], total: int, counts: Mapping[tuple[str, str], int] | None = None
+        self,
+        problems: tuple[Problem, ...],
+        total: int,
+        counts: Mapping[tuple[str, str], int] | None = None,
+        *,
+        hint: str = "nothing was written; correct the input and send it again",
     ) -> None:
         more = f" (and {total - 1} more)" if total > 1 else ""
-        super().__init__(f"{problems[0]}{more}", hint="nothing was written; correct the input and send it again")
+        super().__init__(f"{problems[0]}{more}", hint=hint)
         self.problems = problems
         self.total = total
         self.counts = dict(counts or {})

@@ -22,6 +22,7 @@ from omnigraph.storage.files.local_output import output_file
 from omnigraph.write.input.formats import NDJSON, Batched, RowFile, without_rows
 from omnigraph.write.input.row_files import row_files
 from omnigraph.write.input.sources import ArrowStream
+from omnigraph.write.rows.values import type_label
 
 SCHEMA_FILE = "schema.pg"
 MAPPING_FILE = "mapping.yaml"
@@ -182,7 +183,7 @@ class _Inference:
                 elif isinstance(given, ArrowStream):
                     yield name, (escape(name),), _reader(given, name)
                 else:
-                    raise InputError(f"'{cut(name)}' is a {type(given).__name__}", hint="give a table or a file")
+                    raise InputError(f"'{cut(name)}': expected a table or a file, found {type_label(given)}")
             return
         if isinstance(source, ArrowStream):
             raise InputError("a table has no name", hint='give a dict: {"people": table}')

@@ -155,7 +155,7 @@ def _profile_cells(
         parts = _watched(chain([start], chunks) if file is first else file.chunks(), dialect.quote, quoted)
         for values in read_cells(parts, cells, problems, file.input.label, 1, dialect, usual):
             _take(table, values, len(next(iter(values.values()))), pandas=False)
-        problems.check()
+        problems.check_read()
     if not table.columns:
         table.columns = [ColumnProfile(name, cells=True) for name in cells.names]
     nulls = tuple(text for text in null_texts_of(table.columns) if text not in quoted)
@@ -168,7 +168,7 @@ def cell_batches(file: RowFile) -> Iterator[pa.RecordBatch]:
     cells, problems = _Cells(), Problems()
     for values in read_cells(file.chunks(), cells, problems, file.input.name):
         yield pa.RecordBatch.from_pydict(dict(values))
-    problems.check()
+    problems.check_read()
     yield pa.RecordBatch.from_pydict({name: pa.array([], pa.utf8()) for name in cells.names})
 
 

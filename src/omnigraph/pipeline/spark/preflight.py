@@ -139,8 +139,12 @@ def check_java(environ: Mapping[str, str]) -> None:
     java = java_path(environ)
     if java is None:
         home = JAVA_HOME.get(environ)
-        where = f"there is none at JAVA_HOME={home}" if home else "none is on the PATH"
-        raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
+        if home:
+            message = f"Spark needs Java, and JAVA_HOME is wrong: there is no {Path(home) / 'bin' / 'java'}"
+            raise SparkUnavailableError(
+                message, hint=f"correct it, or unset it to use Java of the PATH; {_INSTALL_JAVA}"
+            )
+        raise SparkUnavailableError("Spark needs Java, and none is on the PATH", hint=_INSTALL_JAVA)
     version = _java_version(java)
     if version is not None and version < _MIN_JAVA:
         raise SparkUnavailableError(f"Spark needs Java {_MIN_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)

@@ -143,10 +143,19 @@ class Problems:
         return self.total > 0
 
     def check(self) -> None:
-        """Raise the collected problems.
+        """Raise the collected problems of a write.
 
         Raises:
             BadRowsError: there are problems.
         """
         if self.total:
             raise BadRowsError(self.first, self.total, self.counts)
+
+    def check_read(self) -> None:
+        """Raise the collected problems of an input that is read only.
+
+        Raises:
+            BadRowsError: there are problems.
+        """
+        if self.total:
+            raise BadRowsError(self.first, self.total, self.counts, hint="correct the input")
