@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
 from types import FrameType
 from typing import Any
 
@@ -246,8 +246,14 @@ def make_server(app: FastAPI, inlet: Inlet | None = None, early: EarlyReload | N
     return DrainingServer(config, service, inlet, early)
 
 
-def run_worker(launch: Launch, inlet: Inlet, started: Event) -> None:
-    """Serve in this process until a signal ends it."""
+def run_worker(launch: Launch, inlet: Inlet, started: Connection) -> None:
+    """Serve in this process until a signal ends it.
+
+    Args:
+        launch: how to start the worker.
+        inlet: the channel of connections.
+        started: the end of a pipe that gets one byte when the worker has started. It is closed otherwise, too.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the supervisor gets it, too
     threading.Thread(target=_end_with_parent, daemon=True).start()
     early = EarlyReload()
@@ -257,7 +263,8 @@ def run_worker(launch: Launch, inlet: Inlet, started: Event) -> None:
         except OmnigraphError as error:
             sys.stderr.write(f"{error.render()}\n")
             raise SystemExit(report_for(error).exit_code) from None
-        started.set()
+        with started, suppress(OSError):  # without a supervisor, `_end_with_parent` ends this process
+            started.send_bytes(b"1")
         server.run(sockets=[])
 
 
@@ -330,16 +337,15 @@ class _Supervisor:
 
     def _start(self) -> bool:
         """Start a worker, and wait until its graphs are open. Returns false if it ends before, or the server stops."""
-        started = self._context.Event()
+        # A pipe and no event: a worker that is killed while it sets an event would leave the lock of the event taken.
+        outcome, started = self._context.Pipe(duplex=False)
         outlet, inlet = link(self._context)
         worker = self._context.Process(target=run_worker, args=(self._launch, inlet, started))
         reloads = self._reloads
-        with inlet.channel:
+        with inlet.channel, started:
             worker.start()
-        while not started.wait(_LOOK_SECONDS):
-            if self._stopping:
-                worker.terminate()
-            if not worker.is_alive():
+        with outcome:
+            if not self._has_started(worker, outcome):
                 outlet.channel.close()
                 return False
         self._workers.append(worker)
@@ -347,6 +353,20 @@ class _Supervisor:
             os.kill(worker.pid, signal.SIGHUP)  # it may have read the old files
         self._dispatcher.add(outlet)
         return True
+
+    def _has_started(self, worker: BaseProcess, outcome: Connection) -> bool:
+        """Wait until a worker has started. Returns false if it ends before. If the server stops, so does the worker."""
+        ended = False
+        while not ended:
+            ended = not worker.is_alive()
+            if outcome.poll(0 if ended else _LOOK_SECONDS):
+                with suppress(EOFError):
+                    outcome.recv_bytes()
+                    return True
+                worker.join(_LOOK_SECONDS)
+            if self._stopping:
+                worker.terminate()
+        return False
 
     def _watch(self) -> None:
         while not self._stopping:
