@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.errors import ExecutionError
+from omnigraph.errors import ExecutionError, TypeCheckError
 from omnigraph.graph import Graph
 
 
@@ -115,6 +115,70 @@ def test_an_edge_between_two_types_is_walked_once_from_an_interface(
         assert rows(graph, text) == [[1 if expected else None]]
         text = f"match {{ $m: Named  not {{ $m likes{hops} $n }} }} return {{ $m.id }}"
         assert rows(graph, text) == ([] if expected else [["a"], ["b"], ["x"]])
+
+
+@pytest.mark.parametrize(
+    ("words", "hops"), [("likes | knows", "{1,1}"), ("likes | hates", "{1,1}"), ("likes | hates", "{1,}")]
+)
+def test_each_type_of_an_interface_has_its_own_directions(tmp_path: Path, words: str, hops: str) -> None:
+    """With a hop range over alternatives, a variable of two types has the rows of both types."""
+    schema = TWO_TYPES + "edge Hates: P -> Q  edge Knows: P -> P"
+    lines = [
+        *(node("P", "a"), node("P", "b"), node("Q", "x"), node("Q", "y")),
+        *(edge("Likes", "1", "a", "x"), edge("Likes", "2", "b", "x"), edge("Hates", "3", "b", "y")),
+        *(edge("Knows", "4", "a", "b"), edge("Knows", "5", "b", "b")),
+    ]
+    other = [["a", "b"], ["b", "b"]] if "knows" in words else [["b", "y"], ["y", "b"]]
+    expected = sorted([["a", "x"], ["b", "x"], ["x", "a"], ["x", "b"], *other])
+    with loaded(tmp_path, schema, *lines) as graph:
+        for walk in (
+            f"$m: Named  $m ({words}) $n",
+            f"$m: Named  $m ({words}){hops} $n",
+            f"$m: Named  $n: Named  $m ({words}){hops} $n",
+            f"$m: Named  shortest $s: $m ({words}){hops} $n",
+        ):
+            text = f"match {{ {walk} }} return {{ $m.id, $n.id }} order {{ $m.id, $n.id }}"
+            assert rows(graph, text) == expected, walk
+        text = f"match {{ $m: Named  $m ({words}){hops} $n }} return {{ $m.id, count($n) as n }} order {{ $m.id }}"
+        starts = [start for start, _ in expected]
+        assert rows(graph, text) == [[start, starts.count(start)] for start in sorted(set(starts))]
+        separate = [
+            row
+            for name in "PQ"
+            for row in rows(graph, f"match {{ $m: {name}  $n: Named  $m (*){{1,1}} $n }} return {{ $m.id, $n.id }}")
+        ]
+        text = "match { $m: Named  $m (*){1,1} $n } return { $m.id, $n.id } order { $m.id, $n.id }"
+        assert rows(graph, text) == sorted(separate)
+        text = f"match {{ $m: Named  $n: P  not {{ $m ({words}){hops} $n }} }} return {{ $m.id, $n.id }}"
+        assert sorted(rows(graph, text)) == [[m, n] for m in "abxy" for n in "ab" if [m, n] not in expected]
+
+
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ("{1,2}", [["p", "x1", 1], ["p", "y", 2], ["r", "x1", 2], ["r", "x2", 2], ["r", "y", 1]]),
+        ("{2,2}", [["p", "y", 2], ["r", "x1", 2], ["r", "x2", 2]]),
+    ],
+)
+def test_an_edge_may_be_followed_in_both_directions_by_the_last_hops_of_walks(
+    tmp_path: Path, hops: str, expected: list[list[object]]
+) -> None:
+    """B is the second hop from P and, in the other direction, from R. No walk of two hops can follow it twice."""
+    schema = """
+    interface Named { name: String? }
+    node P implements Named { } node X { } node Y { } node R implements Named { }
+    edge A: P -> X  edge B: X -> Y  edge C: R -> Y
+    """
+    lines = [
+        *(node("P", "p"), node("X", "x1"), node("X", "x2"), node("Y", "y"), node("R", "r")),
+        *(edge("A", "1", "p", "x1"), edge("B", "2", "x1", "y"), edge("B", "3", "x2", "y"), edge("C", "4", "r", "y")),
+    ]
+    with loaded(tmp_path, schema, *lines) as graph:
+        text = f"match {{ $m: Named  shortest $s: $m (a | b | c){hops} $n }}"
+        result = "return { $m.id, $n.id, length($s) as n } order { $m.id, $n.id }"
+        assert rows(graph, f"{text} {result}") == expected
+        with pytest.raises(TypeCheckError, match="one walk would follow"):
+            rows(graph, f"{text.replace(hops, '{1,3}')} {result}")
 
 
 def test_equal_shortest_paths_are_ordered_by_node_ids_then_edge_ids(tmp_path: Path) -> None:

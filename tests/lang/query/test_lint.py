@@ -270,6 +270,16 @@ def test_hop_ranges_from_an_interface_are_unreachable_beyond_one_hop() -> None:
         assert [finding[0] for finding in findings(text, schema)] == expected, hops
 
 
+def test_alternatives_that_allow_one_hop_only_are_reported() -> None:
+    schema = compile_schema(
+        "interface Named { name: String? } node P implements Named { } node Q implements Named { } "
+        "edge Likes: P -> Q  edge Hates: Q -> P"
+    )
+    for hops, expected in (("{1,1}", []), ("{1,2}", ["L215"]), ("{1,}", ["L215"]), ("{2,3}", ["L207"])):
+        text = f"query q() {{ match {{ $x: Named  $x (likes | hates){hops} $y }} return {{ $x, $y }} }}"
+        assert [finding[0] for finding in findings(text, schema)] == expected, hops
+
+
 def test_l204_sees_through_optional_blocks() -> None:
     clauses = "$s: Species  optional { $a isA $s }  optional { $a grownIn $g }  $c curates $g"
     text = f"query q() {{ match {{ {clauses} }} return {{ $s, $c }} }}"

@@ -51,6 +51,7 @@ _ERRORS = {
     "T41": "a date, datetime or integer literal that is not valid",
     "T42": "a regular expression that is not valid",
     "T43": "an entry of `with` that cannot go on: a value without a name, a renamed variable, or `$v.*`",
+    "T44": "a hop range over several edge types, one of which has a direction that depends on the type of the start",
 }
 
 _WARNINGS = {

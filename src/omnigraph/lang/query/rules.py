@@ -11,6 +11,7 @@ from omnigraph.errors import Span
 from omnigraph.lang.diagnostics import Finding, Severity
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.scope import Context
+from omnigraph.lang.query.check.walks import longest_walk
 from omnigraph.lang.query.check.write import default_value
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema.catalog import Catalog
@@ -282,9 +283,9 @@ def _unreachable_hops(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Itera
             asked = clause.hops
             if asked is None or expand.hops is None:
                 continue
-            # The checker limits a walk that could otherwise go back along its edge type to one hop.
+            # The checker limits the hops of a walk that could otherwise turn around.
             is_limited = (asked.min, asked.max) != (expand.hops.min, expand.hops.max)
-            longest = 1 if is_limited else _longest_walk(expand.steps)
+            longest = expand.hops.max if is_limited else longest_walk(expand.steps)
             if longest is None:
                 continue
             edges = " | ".join(sorted({step.edge for step in expand.steps}))
@@ -297,17 +298,6 @@ def _unreachable_hops(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Itera
                 led = ": it leads from {} to {}".format(*ends.pop()) if len(ends) == 1 else ""
                 message = f"{query.name}: a traversal of {edges} ends after {hops}{led}"
                 yield _warning("L215", message, query.name, clause.span)
-
-
-def _longest_walk(steps: Iterable[ir.Step]) -> int | None:
-    """The maximum number of hops that the types allow; None if a cycle of types allows any number."""
-    pairs = {(step.left_type, step.right_type) for step in steps}
-    reached = {left for left, _ in pairs}
-    for hops in range(len(pairs) + 1):
-        reached = {right for left, right in pairs if left in reached}
-        if not reached:
-            return hops
-    return None
 
 
 def _required_optionals(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Iterator[Finding]:

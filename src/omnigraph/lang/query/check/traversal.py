@@ -8,6 +8,7 @@ from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail
+from omnigraph.lang.query.check.walks import Conflict, directions
 from omnigraph.lang.query.expressions import OPERATOR_WORDS
 from omnigraph.lang.query.ir import Direction, Step
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
@@ -25,16 +26,15 @@ def traversal(clause: ast.Traversal, scope: Scope, filters: list[ir.Expr]) -> ir
     same = clause.left.name == clause.right.name != ast.ANONYMOUS
     left_types = set(left.types) if left else None
     right_types = set(right.types) if right else None
-    steps = _steps(clause, edges, left_types, right_types)
+    steps, longest = _steps(clause, edges, left_types, right_types, same=same)
     if same:
         steps = [step for step in steps if step.left_type == step.right_type]
     if not steps:
         raise _does_not_fit(clause, edges, left, right)
-    if hops is not None and _goes_back(steps):
-        # After one hop, the walk is at the other type, where no edge in its direction begins.
-        if hops.min > 1:
+    if hops is not None and longest is not None:
+        if hops.min > longest:
             filters.append(ir.Const(False, ir.BOOL))
-        hops = ir.HopRange(1, 1)
+        hops = _limited(hops, longest)
     reached = [step for step in steps if right_types is None or step.right_type in right_types]
     started = [step for step in steps if left_types is None or step.left_type in left_types]
     left = _narrow_end(clause.left, left, {s.left_type for s in started}, scope)
@@ -126,21 +126,39 @@ def _narrow_end(var: ast.Var, variable: Variable | None, types: Iterable[str], s
     return variable
 
 
+def _limited(hops: ir.HopRange, longest: int) -> ir.HopRange:
+    """The part of a hop range up to the longest walk. If it is empty, a range up to the longest walk."""
+    most = max(1, longest)
+    return ir.HopRange(hops.min if hops.min <= most else 1, most if hops.max is None else min(hops.max, most))
+
+
 def _steps(
-    clause: ast.Traversal, edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None
-) -> list[Step]:
-    """All combinations of edge type and direction that fit the clause."""
+    clause: ast.Traversal, edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None, *, same: bool
+) -> tuple[Sequence[Step], int | None]:
+    """All combinations of edge type and direction that fit the clause.
+
+    Also the longest possible walk, if longer walks over these steps have to be excluded; else None.
+    """
     if clause.undirected:
-        return _undirected(clause, edges, left, right)
+        return _undirected(clause, edges, left, right), None
+    longest: int | None = None
+    steps: Sequence[Step]
     if clause.hops is not None and len(edges) > 1:
-        steps = _closure(edges, left, right)
+        found = directions(edges, left, right, ir.HopRange(clause.hops.min, clause.hops.max))
+        steps, longest, walked = found.steps, found.longest, found.edges
         if right is not None and not any(step.right_type in right for step in steps):
-            return []
+            return [], None
         if left is not None and not any(step.left_type in left for step in steps):
-            return []
+            return [], None
+        # A walk back to its own start uses only edges within one node type, which have one direction.
+        if found.conflict is not None and not same:
+            raise _depends_on_start(clause, edges, found.conflict, backwards=left is None)
     else:
         steps = [step for edge in edges for step in _directions(edge, left, right)]
-    walked = {step.edge for step in steps}
+        walked = frozenset(step.edge for step in steps)
+        if clause.hops is not None and len(walked) < len(steps):
+            # An end may have either type of the edge. After one hop, no edge in this direction begins.
+            longest = 1
     if clause.words:
         for edge in edges:
             if edge.name not in walked and steps:
@@ -149,7 +167,19 @@ def _steps(
                     f"{edge.word} joins {edge.from_type} and {edge.to_type}, but the variables here have other types",
                     _word_span(clause, edge),
                 )
-    return steps
+    return steps, longest
+
+
+def _depends_on_start(
+    clause: ast.Traversal, edges: Sequence[EdgeType], conflict: Conflict, *, backwards: bool
+) -> Exception:
+    """The error for a hop range whose edges have different directions for different types of the start node."""
+    name = (clause.right if backwards else clause.left).name
+    edge = next(edge for edge in edges if edge.name == conflict.edge)
+    types = " or ".join(sorted(conflict.starts))
+    message = f"${name} may be {types}: with this hop range, one walk would follow {edge.word} in both directions"
+    hint = f"name one node type before the traversal, for example ${name}: {min(conflict.starts)}"
+    return fail("T44", message, _word_span(clause, edge), hint=hint)
 
 
 def _undirected(
@@ -181,37 +211,6 @@ def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -
     if reverse and not edge.same_type and not (left is None and right is None):
         steps.append(Step(edge.name, Direction.IN, target, source))
     return steps
-
-
-def _goes_back(steps: Sequence[Step]) -> bool:
-    """Whether an edge type has both directions, because one end of the traversal may have either of its types."""
-    return len({step.edge for step in steps}) < len(steps)
-
-
-def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None) -> list[Step]:
-    """The direction of each alternative edge type in a traversal of several hops.
-
-    Each edge type is followed from that one of its endpoint types that the traversal reaches first.
-    """
-    backwards = left is None and right is not None
-    reached = set(right or ()) if backwards else set(left or (edge.from_type for edge in edges))
-    steps: dict[str, Step] = {}
-    while True:
-        # Each round uses the types that were reached before it, so the order of the alternatives does not matter.
-        before = frozenset(reached)
-        for edge in edges:
-            if edge.name in steps:
-                continue
-            out = Step(edge.name, Direction.OUT, edge.from_type, edge.to_type)
-            into = Step(edge.name, Direction.IN, edge.to_type, edge.from_type)
-            for step in (out,) if edge.same_type else (out, into):
-                begin, end = (step.right_type, step.left_type) if backwards else (step.left_type, step.right_type)
-                if begin in before:
-                    steps[edge.name] = step
-                    reached.add(end)
-                    break
-        if reached == before:
-            return [steps[edge.name] for edge in edges if edge.name in steps]
 
 
 def _does_not_fit(
