@@ -35,3 +35,18 @@ def test_lance_starts_with_empty_caches_after_many_versions(tmp_path: Path, monk
         assert len(sessions) > 3
         assert len(opened._handles._held) <= 8, "handles refer to the caches of their time"
         assert first.table("node:Person").count() == 0, "an earlier snapshot is opened again"
+
+
+def test_commits_do_not_hand_the_old_caches_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    monkeypatch.setattr(datasets, "_SESSION_VERSIONS", 8)
+    with omnigraph.init(tmp_path / "graph", "node Person { name: String @key }") as graph:
+        opened = graph.session.store.tables.datasets
+        first = opened._session
+        for number in range(20):
+            graph.mutate(ADD, {"name": f"p{number}"})
+        held = [handle.session() for handle in opened._handles._held.values()]
+        assert held
+        assert all(one.is_same_as(opened._session) for one in held)
+        assert not opened._session.is_same_as(first)
+        assert graph.query(COUNT).to_pylist() == [{"n": 20}]

@@ -188,10 +188,15 @@ class Datasets:
     # Caching
 
     def add(self, ref: TableRef, dataset: LanceDataset) -> None:
-        """Cache the handle of a version that was just committed."""
+        """Cache the handle of a version that was just committed, unless it has the old caches of Lance.
+
+        A commit hands the caches of its base on, so without reads from disk they would never be dropped.
+        """
         self._count_version()
-        home = at_root(dataset, self.root, ref.path, options=self.options, session=self._session)
-        self._keep(ref, ref, home)
+        session = self._session
+        home = at_root(dataset, self.root, ref.path, options=self.options, session=session)
+        if home.session().is_same_as(session):
+            self._keep(ref, ref, home)
 
     def _count_version(self) -> None:
         """Count an opened version. From time to time, drop the caches of Lance and the handles that refer to them."""
