@@ -106,6 +106,24 @@ def test_a_repeated_merge_deletes_the_source_that_the_first_request_left(
     assert "side" in graph.branches, "another branch of the same name was deleted"
 
 
+def test_a_repeated_merge_does_not_delete_a_new_branch_with_the_same_head(graph: Graph) -> None:
+    graph.branches.create("release")
+    _add(graph, "bob")
+    graph.branches.create("dev")
+
+    def repeated() -> omnigraph.MergeReceipt:
+        return graph.merge("dev", into="release", delete_branch=True, idempotency_key="merge 1")
+
+    first = repeated()
+    assert first.branch_deleted is True
+    graph.branches.create("dev")
+    assert graph.branch("dev").head.id == first.source_commit
+    again = repeated()
+    assert (again.commit, again.branch_deleted) == (first.commit, False)
+    assert again.branch_delete_error == "'dev' was created again or reset since the merge"
+    assert "dev" in graph.branches
+
+
 def test_a_failed_deletion_of_the_source_does_not_undo_the_merge(graph: Graph) -> None:
     graph.branches.create("child", source="side")
     receipt = graph.merge("side", delete_branch=True)

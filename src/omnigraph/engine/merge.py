@@ -149,11 +149,19 @@ def _digest(request: MergeRequest, choices: Choices, level: MergeLevel | None) -
 
 
 def _delete_source_again(session: Session, receipt: MergeReceipt) -> MergeReceipt:
-    """Delete the source of an earlier merge, unless that is done: the first request may have been interrupted."""
+    """Delete the source of an earlier merge, unless that is done: the first request may have been interrupted.
+
+    A branch that was created or reset after the merge is not deleted, although its head may be the merged one.
+    """
     incarnation = session.store.branch_identifier(receipt.source)
-    return (
-        replace(receipt, branch_deleted=True) if incarnation is None else _delete_source(session, receipt, incarnation)
-    )
+    if incarnation is None:
+        return replace(receipt, branch_deleted=True)
+    found = session.store.find_branch(receipt.source)
+    created = None if found is None else found.created_at
+    if created is not None and receipt.commit is not None and created > receipt.commit.created_at:
+        reason = f"'{receipt.source}' was created again or reset since the merge"
+        return replace(receipt, branch_deleted=False, branch_delete_error=reason)
+    return _delete_source(session, receipt, incarnation)
 
 
 def _delete_source(session: Session, receipt: MergeReceipt, incarnation: str) -> MergeReceipt:
