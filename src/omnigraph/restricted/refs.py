@@ -56,7 +56,9 @@ class RestrictedRef(TableRef):
 
     @property
     def place(self) -> str:
-        return f"{self.path}?{self.visible.digest}"
+        """As for a stored version, with the rules: those for the rows, and for edges those for their ends."""
+        ends = "".join(f"&{column}={ref.place}" for column, ref in self.visible.ends)
+        return f"{self.path}?{self.visible.digest}{ends}"
 
     @property
     def is_whole(self) -> bool:
