@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph
+from omnigraph import Graph
 from omnigraph.errors import InputError, PolicyError
 from omnigraph.lang.schema import AcceptedSchema, accept, compile_schema
 from omnigraph.policy import Policy, read_bundle
@@ -248,10 +250,11 @@ def test_a_valid_condition_is_accepted(type_name: str, where: str) -> None:
 @pytest.mark.parametrize("wrong", [{"version": 1}, [], 5, b"policy.yaml", Policy, object()])
 def test_a_policy_of_a_wrong_type_is_refused(wrong: Any, tmp_path: Path) -> None:
     omnigraph.init(tmp_path / "graph", SCHEMA).close()
-    for use in (
+    uses: list[Callable[[], Graph]] = [
         lambda: omnigraph.open(tmp_path / "graph", policy=wrong, actor="kim"),
         lambda: omnigraph.init(tmp_path / "other", SCHEMA, policy=wrong, actor="kim"),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(
             InputError, match=f"policy: a value of type {type(wrong).__name__} is not a policy"
         ) as error:

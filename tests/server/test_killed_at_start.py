@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing.synchronize
 import os
 import signal
 import threading
@@ -33,12 +32,8 @@ def killed_before_it_reports(root: str) -> FastAPI:
 def killed_while_it_reports(root: str) -> FastAPI:
     """An application whose worker is killed while it tells its supervisor that it has started."""
 
-    def die_with_the_lock(event: multiprocessing.synchronize.Event) -> None:
-        with event._cond:  # type: ignore[attr-defined]
-            die(root)
-
     Connection.send_bytes = lambda *_: die(root)  # type: ignore[method-assign]
-    multiprocessing.synchronize.Event.set = die_with_the_lock  # type: ignore[method-assign]
+    multiprocessing.synchronize.Event.set = die_with_the_lock  # type: ignore[assignment, method-assign]
     return create_app({"g": root}, unauthenticated=True)
 
 
