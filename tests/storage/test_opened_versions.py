@@ -47,6 +47,6 @@ def test_commits_do_not_hand_the_old_caches_on(tmp_path: Path, monkeypatch: pyte
             graph.mutate(ADD, {"name": f"p{number}"})
         held = [handle.session() for handle in opened._handles._held.values()]
         assert held
-        assert all(one.is_same_as(opened._session) for one in held)
-        assert not opened._session.is_same_as(first)
+        assert all(one.is_same_as(opened._session) for one in held)  # type: ignore[attr-defined]  # not declared
+        assert not opened._session.is_same_as(first)  # type: ignore[attr-defined]  # not declared
         assert graph.query(COUNT).to_pylist() == [{"n": 20}]

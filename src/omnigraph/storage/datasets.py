@@ -195,7 +195,7 @@ class Datasets:
         self._count_version()
         session = self._session
         home = at_root(dataset, self.root, ref.path, options=self.options, session=session)
-        if home.session().is_same_as(session):
+        if home.session().is_same_as(session):  # type: ignore[attr-defined]  # not declared
             self._keep(ref, ref, home)
 
     def _count_version(self) -> None:
