@@ -31,9 +31,7 @@ def killed_before_it_reports(root: str) -> FastAPI:
 
 def killed_while_it_reports(root: str) -> FastAPI:
     """An application whose worker is killed while it tells its supervisor that it has started."""
-
     Connection.send_bytes = lambda *_: die(root)  # type: ignore[method-assign]
-    multiprocessing.synchronize.Event.set = die_with_the_lock  # type: ignore[assignment, method-assign]
     return create_app({"g": root}, unauthenticated=True)
 
 
