@@ -22,9 +22,11 @@ def test_edges_that_only_their_ends_limit_stay_cached_for_many_actors(
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     actors = [f"a{number}" for number in range(KEPT + 4)]
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
-        nodes = [{"type": "P", "data": {"name": f"{a}{n}", "owner": a}} for a in actors for n in range(2)]
-        edges = [{"edge": "Knows", "from": f"{a}0", "to": f"{a}1"} for a in actors]
-        graph.load([*nodes, *edges], mode="append")
+        rows: list[dict[str, object]] = [
+            {"type": "P", "data": {"name": f"{a}{n}", "owner": a}} for a in actors for n in range(2)
+        ]
+        rows += [{"edge": "Knows", "from": f"{a}0", "to": f"{a}1"} for a in actors]
+        graph.load(rows, mode="append")
         rules = [RowRules({"node:P": "$.owner = $actor"}, actor=actor) for actor in actors]
         shown = {actor: graph.restricted(one) for actor, one in zip(actors, rules, strict=True)}
         for actor, limited in shown.items():
