@@ -115,6 +115,7 @@ def test_values_are_removed_when_they_are_too_heavy_together() -> None:
 
 def test_few_checked_files_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_checks, "_REMEMBERED", 10)
+    monkeypatch.setattr(file_checks, "_REMEMBERED_FILES", 10)
     monkeypatch.setattr(ledger_seal, "_REMEMBERED", 10)
     session = written(tmp_path / "graph")
     with omnigraph.open(tmp_path / "graph") as graph:

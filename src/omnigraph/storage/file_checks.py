@@ -35,7 +35,10 @@ from omnigraph.storage.table_files import below
 from omnigraph.worker_pool import WorkerPool
 
 _REMEMBERED = 100_000
-"""Number of checked files, and of checked fragments, that a process remembers. Each commit adds some."""
+"""Number of checked fragments that a process remembers. Each commit adds some."""
+
+_REMEMBERED_FILES = 10_000
+"""Number of checked files that a process remembers: those of indexes and blobs, and of the newest fragments."""
 
 _READERS = 4
 _MANY = 32
@@ -126,7 +129,7 @@ class FileChecks:
     root: str
     limit: int = field(default_factory=checked_bytes)
     sums: ChecksumIndex = field(init=False)
-    _sound: LruCache[bool] = field(default_factory=lambda: LruCache(_REMEMBERED))
+    _sound: LruCache[bool] = field(default_factory=lambda: LruCache(_REMEMBERED_FILES))
     _known: LruCache[bool] = field(default_factory=lambda: LruCache(_REMEMBERED))
 
     def __post_init__(self) -> None:

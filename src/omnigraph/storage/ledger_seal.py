@@ -27,7 +27,7 @@ from omnigraph.storage.table_files import data_file_name
 
 SEAL = b"omnigraph:parts"
 
-_REMEMBERED = 10_000
+_REMEMBERED = 2_000
 """Number of verified files that a process remembers. Each commit adds a file, and a version has a few dozen."""
 
 

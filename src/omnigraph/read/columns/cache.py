@@ -26,7 +26,9 @@ A value takes about 2 KB beside its arrays, so very many small values would need
 _VERSIONS = 16
 """Maximum number of versions of a column or derived value. Each commit makes one, and old ones are hardly read."""
 
-_REMEMBERED = 10_000
+_REMEMBERED = 2_000
+"""Number of missing values whose costs are recorded, and of values that were too large. Each commit adds some."""
+
 _PATIENCE = 0.05
 """Seconds between two checks of the limits while a read waits until another read has computed a value."""
 
