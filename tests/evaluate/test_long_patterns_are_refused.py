@@ -11,7 +11,10 @@ import pytest
 
 import omnigraph
 from omnigraph import Graph, OmnigraphError
-from omnigraph.lang.schema import check_schema
+from omnigraph.errors import ParseError
+from omnigraph.lang.query import compile_query
+from omnigraph.lang.query.expressions import MAX_MATCHES
+from omnigraph.lang.schema import check_schema, compile_schema
 from omnigraph.lang.schema.regex import MAX_PATTERN, matches_part, pattern_error
 
 SCHEMA = "node Note { slug: String @key text: String }"
@@ -66,3 +69,15 @@ def test_the_longest_pattern_matches() -> None:
     assert pattern_error(pattern) is None
     assert matches_part(pattern, "a banana")
     assert pattern_error(pattern + "s") is not None
+
+
+def test_very_many_patterns_are_refused_before_they_are_compiled() -> None:
+    schema = compile_schema("node Note { text: String }")
+
+    def query(number: int) -> str:
+        patterns = " or ".join(f'$n.text matches "\\\\pL{{30}}{i}"' for i in range(number))
+        return f"query q() {{ match {{ $n: Note  ({patterns}) }} return {{ $n.text as text }} }}"
+
+    assert compile_query(query(MAX_MATCHES), schema) is not None
+    with pytest.raises(ParseError, match=f"more than {MAX_MATCHES} conditions with 'matches'"):
+        compile_query(query(50_000), schema)

@@ -52,16 +52,20 @@ BLOCK_VALUES = frozenset({"exists", "count"})
 _MAX_INT_DIGITS = 40
 """Maximum number of digits of an integer literal. No type can hold more digits. The checker tests the exact range."""
 
+MAX_MATCHES = 200
+"""Maximum number of conditions with `matches` in a text. Compiling a pattern can take a tenth of a second."""
+
 
 class ExpressionParser(Cursor):
     """The part of the query parser for values and expressions."""
 
-    __slots__ = ("in_where",)
+    __slots__ = ("_matches", "in_where")
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
         self.in_where = False
         """Whether the parser is in a `where`. There, a name before a comparison is a property, even `true` or `not`."""
+        self._matches = 0
 
     def unexpected(self, expected: str, *, words: list[str] | None = None, hint: str | None = None) -> ParseError:
         text = self.texts[self.i]
@@ -123,6 +127,12 @@ class ExpressionParser(Cursor):
                 self.i += 1
             right = self.expression(_COMPARE + 1)
             return ast.Membership(left, right, op == "not", self.span_from(start))
+        if op == "matches":
+            self._matches += 1
+            if self._matches > MAX_MATCHES:
+                raise self.error(
+                    f"more than {MAX_MATCHES} conditions with 'matches'", hint="join patterns with |, or split the text"
+                )
         right = self.expression(_COMPARE + 1)
         return ast.Comparison(op, left, right, self.span_from(start))
 
