@@ -260,9 +260,6 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
         if not _is_in_history(store, found):
             # A paused writer published this version late, after cleanup had removed the original one of this number.
             raise VersionReclaimedError("another version replaced it")
-        from omnigraph.commit.kept_states import checked_state
-
-        return Snapshot(store, checked_state(store, found))
     except VersionReclaimedError as error:
         newest = store.capture(branch).version
         if version <= newest:
@@ -272,6 +269,9 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
             ) from error
         message = f"branch '{branch}' has no version {version}"
         raise NotFoundError(message, hint=f"its newest is {newest}") from None
+    from omnigraph.commit.kept_states import checked_state
+
+    return Snapshot(store, checked_state(store, found))
 
 
 def _is_in_history(store: Store, view: Manifest) -> bool:

@@ -92,7 +92,7 @@ def infer(
         age: I64?
     }
     <BLANKLINE>
-    // from knows, 1 rows
+    // from knows, 1 row
     // endpoint from: all its values are keys of people, of no other table
     // endpoint to: all its values are keys of people, of no other table
     // key: no two rows have the same endpoints
