@@ -66,7 +66,7 @@ CAPABILITIES = {
     "control": "a control",
     "local": "a local",
 }
-"""What a command works on: a graph of a server or in a storage (`any`), a server, the storage of a graph (`direct`),
+"""The target of a command: a graph of a server or in a storage (`any`), a server, the storage of a graph (`direct`),
 the rules and stored queries of graphs (`control`), or local files. The values are the words of messages."""
 
 _CONTROL = ("policy", "queries")

@@ -38,7 +38,7 @@ def home() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What commands work on by default.
+    """The default target of commands.
 
     Attributes:
         kind: `server`, `cluster` or `store`.
@@ -69,7 +69,7 @@ class Profile:
     error: str | None
 
     def binding(self) -> Binding:
-        """What the profile names.
+        """The target that the profile names.
 
         Raises:
             InputError: the profile is not valid.
@@ -157,7 +157,7 @@ class OperatorConfig:
         return self._named("alias", self.aliases, name, "write it into the section 'aliases'")
 
     def defaults_binding(self) -> Binding | None:
-        """What commands work on that name no graph and no profile."""
+        """The target of commands that name no graph and no profile."""
         if self.default_server is not None:
             return Binding("server", self.default_server, self.default_graph, f"defaults.server of {self.path}")
         if self.default_store is not None:

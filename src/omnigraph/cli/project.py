@@ -37,7 +37,7 @@ class Project:
     output: str | None = None
 
     def binding(self) -> Binding | None:
-        """What commands work on that name no graph."""
+        """The target of commands that name no graph."""
         if self.graph is None:
             return None
         return Binding("server" if is_address(self.graph) else "store", self.graph, None, str(self.path))

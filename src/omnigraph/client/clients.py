@@ -18,7 +18,7 @@ from omnigraph.read.result.result import Result
 
 
 class Bound(Members):
-    """What both clients do without a request."""
+    """The members of both clients that need no request."""
 
     def graph(self, graph_id: str) -> Self:
         """A client of another graph of the same server. It uses the same connections: closing one closes both."""

@@ -26,7 +26,7 @@ class Ask(Generic[T]):
 
 
 class Members:
-    """What the members of a client need: where their requests go, and the settings of the calls."""
+    """The state of the members of a client: where their requests go, and the settings of the calls."""
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
         self._backend = backend

@@ -54,7 +54,7 @@ _log = logging.getLogger("omnigraph.server")
 
 
 class Takes(Protocol):
-    """What an operation takes. `Operation` documents it."""
+    """The inputs of an operation. `Operation` documents them."""
 
     @property
     def query(self) -> Sequence[QueryParameter]: ...

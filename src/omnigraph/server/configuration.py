@@ -23,7 +23,7 @@ _MEMBERS = ("store", "queries", "blob_sources", "policy")
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a worker serves.
+    """The graphs and settings of a worker.
 
     Attributes:
         graphs: the graphs by id.

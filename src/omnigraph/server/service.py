@@ -28,7 +28,7 @@ _OPEN = "everyone who reaches this server may read and write: it has no tokens"
 
 
 class Service:
-    """What all requests of a worker share.
+    """The state that all requests of a worker share.
 
     Args:
         graphs: the graphs.
@@ -84,7 +84,7 @@ class Service:
 
     @property
     def warnings(self) -> list[str]:
-        """What the operator should know, for the log and for `/readyz`, which is public: it names no graph."""
+        """Warnings for the operator, for the log and for `/readyz`, which is public: they name no graph."""
         found = []
         if self.state is AccessState.OPEN:
             found.append(_OPEN)
